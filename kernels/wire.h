@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The wire contract: every byte that two ranks, or host and device, share. Included by host
+ * C, by nvcc and by the CPU stand-in; the static asserts hold on all three.
+ *
+ * A rank owns one slab of device memory. Its predecessor in the ring writes data into it and
+ * its successor writes credits into it; the rank itself only polls and reads there.
+ *
+ * A step is a 64-bit count per channel and protocol, 1 for the first slot ever sent. The
+ * slot of step s is s % slots. A sender may write step s once the reader's credit has
+ * reached s - slots. */
+#ifndef IPS_KERNELS_WIRE_H
+#define IPS_KERNELS_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/types.h"
+
+#ifdef __cplusplus
+#define IPS_STATIC_ASSERT static_assert
+#else
+#define IPS_STATIC_ASSERT _Static_assert
+#endif
+
+/* Bumped with every change of this file: checked against the loaded module and between the
+ * ranks' records. */
+#define IPS_WIRE_VERSION 1
+
+/* LL: 16-byte lines, 8 data bytes, each 4 of them followed by the low bits of the step. A
+ * build may narrow the flag so that tests live in its wrap. */
+#ifndef IPS_LL_FLAG_BITS
+#define IPS_LL_FLAG_BITS 32
+#endif
+#define IPS_LL_FLAG_MASK (0xffffffffu >> (32 - IPS_LL_FLAG_BITS))
+#define IPS_LL_SLOTS 8
+#define IPS_LL_SLOT_BYTES (16 * 1024)
+#define IPS_LL_LINE_DATA 8
+#define IPS_LL_SLOT_LINES (IPS_LL_SLOT_BYTES / 16)
+
+/* LL128: 128-byte lines, 120 data bytes and an 8-byte guard over data and step. */
+#define IPS_LL128_SLOTS 8
+#define IPS_LL128_SLOT_BYTES (32 * 1024)
+#define IPS_LL128_LINE_DATA 120
+#define IPS_LL128_SLOT_LINES (IPS_LL128_SLOT_BYTES / 128)
+
+/* Simple: plain data, one flag per slot, which holds the step. */
+#define IPS_SIMPLE_SLOTS 4
+#define IPS_SIMPLE_SLOT_BYTES (128 * 1024)
+
+/* A 64-bit word that one peer writes, alone on its 128-byte line. */
+struct ips_word {
+    uint64_t value;
+    uint64_t pad[15];
+};
+
+/* One channel's part of a slab. */
+struct ips_channel {
+    struct ips_word credit[IPS_PROTOS]; /* written by the successor: last step it read */
+    struct ips_word flag;               /* written by the predecessor: last Simple step */
+    unsigned char ll[IPS_LL_SLOTS][IPS_LL_SLOT_BYTES];
+    unsigned char ll128[IPS_LL128_SLOTS][IPS_LL128_SLOT_BYTES];
+    unsigned char simple[IPS_SIMPLE_SLOTS][IPS_SIMPLE_SLOT_BYTES];
+};
+
+/* LL128's guard: two independent multilinear hashes, (k[0] + sum k[i+1] * word[i] mod 2^64)
+ * >> 32, strongly universal for random keys (Lemire and Kaser, "Strongly universal string
+ * hashing is fast", 2014). 30 words of data a line. */
+#define IPS_GUARD_WORDS 30
+struct ips_guard_keys {
+    uint64_t key[2][IPS_GUARD_WORDS + 2]; /* [..][0] is the constant; the last is unused */
+};
+
+/* Executions of the kernels are counted by protocol and by size class (floor of log2 of the
+ * bytes), so that replays of captured calls are seen without the host's help. */
+#define IPS_SIZE_CLASSES 48
+#define IPS_COUNTERS (IPS_PROTOS * IPS_SIZE_CLASSES)
+
+/* What the probe of a link writes into the peer: one line per direction. */
+#define IPS_PROBE_ROUNDS 4
+#define IPS_PROBE_WORDS 16
+struct ips_probe_box {
+    uint64_t word[IPS_PROBE_WORDS];
+};
+
+/* The head of a slab: private to its owner, except for the probe's boxes. */
+struct ips_slab_head {
+    uint64_t step[IPS_PROTOS][IPS_MAX_CHANNELS]; /* last completed step */
+    uint64_t count[IPS_COUNTERS];
+    struct ips_guard_keys keys;
+    struct ips_probe_box probe[2]; /* [0] written by the predecessor, [1] by the successor */
+};
+
+#define IPS_SLAB_HEAD_BYTES 8192
+#define IPS_SLAB_BYTES(channels)                                                           \
+    (IPS_SLAB_HEAD_BYTES + (size_t)(channels) * sizeof(struct ips_channel))
+
+/* Why a kernel left a wait without what it waited for. */
+enum ips_wait_kind {
+    IPS_WAIT_NONE = 0,
+    IPS_WAIT_DATA = 1,   /* a slot from the predecessor */
+    IPS_WAIT_CREDIT = 2, /* a credit from the successor */
+};
+
+/* A wait past the reporting limit, written once per call by the first thread to see it. */
+struct ips_stuck {
+    uint64_t seq; /* number of records written; read it before and after the rest */
+    uint32_t kind, proto, channel, peer;
+    uint64_t step; /* waited for */
+    uint64_t seen; /* flag, guard or credit last read */
+};
+
+/* Mapped host memory, one page per rank and communicator: the host writes `abort`, the
+ * device everything else. */
+struct ips_control {
+    uint32_t abort; /* not 0: every wait ends and no more data is moved */
+    uint32_t pad0[31];
+    struct ips_stuck stuck;
+    uint64_t pad1[10];
+    uint32_t probe_done; /* probe: 1 after it ended */
+    uint32_t probe_bad;  /* bit 0: predecessor's words wrong or late, bit 1: successor's */
+    uint64_t pad2[15];
+    uint64_t count[IPS_COUNTERS]; /* mirror of ips_slab_head.count */
+};
+
+/* The one parameter of the AllReduce kernels. Pointers are device addresses. Grid: one block
+ * per channel; block: any multiple of 32 threads. */
+struct ips_allreduce_args {
+    const void *in;
+    void *out; /* may equal in */
+    uint64_t count; /* elements */
+    void *slab;     /* own */
+    void *next;     /* successor's slab as mapped here */
+    void *prev;     /* predecessor's slab as mapped here */
+    struct ips_control *control;
+    uint32_t rank;   /* position in the ring */
+    uint32_t nranks;
+    uint32_t type; /* enum ips_type */
+    uint32_t op;   /* enum ips_op */
+    uint32_t counter; /* index into ips_slab_head.count */
+    uint32_t prev_peer, next_peer; /* communicator ranks of the neighbours, for reports */
+    uint32_t pad;
+    uint64_t report_ns; /* a wait longer than this is written to control->stuck */
+};
+
+/* The one parameter of the probe kernel (one block of 32 threads). */
+struct ips_probe_args {
+    void *slab, *next, *prev;
+    struct ips_control *control;
+    uint64_t seed;        /* alike on all ranks; payloads derive from it, round and sender */
+    uint64_t deadline_ns; /* from the kernel's start */
+    uint32_t rank, nranks;
+};
+
+/* Entry points of the module, and the global that guards against a module of another build. */
+#define IPS_KERNEL_LL "ips_allreduce_ll"
+#define IPS_KERNEL_LL128 "ips_allreduce_ll128"
+#define IPS_KERNEL_SIMPLE "ips_allreduce_simple"
+#define IPS_KERNEL_PROBE "ips_probe"
+#define IPS_MODULE_VERSION "ips_module_version" /* uint32_t, IPS_WIRE_VERSION */
+
+IPS_STATIC_ASSERT(sizeof(struct ips_word) == 128, "a polled word has its own line");
+IPS_STATIC_ASSERT(offsetof(struct ips_channel, ll) % 128 == 0, "slots are line-aligned");
+IPS_STATIC_ASSERT(sizeof(struct ips_channel) % 128 == 0, "channels are line-aligned");
+IPS_STATIC_ASSERT(sizeof(struct ips_slab_head) <= IPS_SLAB_HEAD_BYTES, "head fits");
+IPS_STATIC_ASSERT(sizeof(struct ips_allreduce_args) == 96, "same layout everywhere");
+IPS_STATIC_ASSERT(sizeof(struct ips_probe_args) == 56, "same layout everywhere");
+IPS_STATIC_ASSERT(IPS_SLAB_BYTES(IPS_MAX_CHANNELS) <= 16u << 20, "a slab is at most 16 MiB");
+/* The slot of a step is found with a mask, also across the flag's wrap. */
+IPS_STATIC_ASSERT((IPS_LL_SLOTS & (IPS_LL_SLOTS - 1)) == 0, "power of two");
+IPS_STATIC_ASSERT((IPS_LL128_SLOTS & (IPS_LL128_SLOTS - 1)) == 0, "power of two");
+IPS_STATIC_ASSERT((IPS_SIMPLE_SLOTS & (IPS_SIMPLE_SLOTS - 1)) == 0, "power of two");
+IPS_STATIC_ASSERT(IPS_LL_SLOTS * 4 < (1u << (IPS_LL_FLAG_BITS - 1)), "wrap outlives slots");
+
+#endif

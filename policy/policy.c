@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which calls the engine takes, and with which protocol, channels and threads. Everything
+ * here is uniform across ranks by construction: its inputs are. */
+#include "policy/policy.h"
+
+#include <stddef.h>
+
+const struct ips_policy_settings ips_policy_defaults = {
+    .proto = IPS_PROTO_AUTO,
+    .max_channels = 8,
+    .ll_max_bytes = 32 << 10,
+    .ll128_max_bytes = 1 << 20,
+    .max_bytes = 256 << 10,
+};
+
+static const struct {
+    const char *name;
+    unsigned bytes;
+} types[IPS_TYPES] = {
+    [IPS_INT8] = {"int8", 1},       [IPS_UINT8] = {"uint8", 1},
+    [IPS_INT32] = {"int32", 4},     [IPS_UINT32] = {"uint32", 4},
+    [IPS_INT64] = {"int64", 8},     [IPS_UINT64] = {"uint64", 8},
+    [IPS_FLOAT16] = {"float16", 2}, [IPS_FLOAT32] = {"float32", 4},
+    [IPS_FLOAT64] = {"float64", 8}, [IPS_BFLOAT16] = {"bfloat16", 2},
+};
+static const char *const ops[IPS_OPS] = {"sum", "prod", "max", "min", "avg"};
+static const char *const protos[IPS_PROTOS] = {"LL", "LL128", "Simple"};
+
+unsigned ips_type_bytes(int type)
+{
+    return type >= 0 && type < IPS_TYPES ? types[type].bytes : 0;
+}
+
+const char *ips_type_name(int type)
+{
+    return type >= 0 && type < IPS_TYPES ? types[type].name : NULL;
+}
+
+const char *ips_op_name(int op)
+{
+    return op >= 0 && op < IPS_OPS ? ops[op] : NULL;
+}
+
+const char *ips_proto_name(int proto)
+{
+    return proto >= 0 && proto < IPS_PROTOS ? protos[proto] : NULL;
+}
+
+/* How a protocol spreads a message over blocks: one more channel for every `channel_bytes`,
+ * so that a block always has enough to move to be worth its launch. */
+static const struct {
+    uint64_t channel_bytes;
+    unsigned threads;
+} shapes[IPS_PROTOS] = {
+    [IPS_LL] = {16 << 10, 256},
+    [IPS_LL128] = {64 << 10, 256},
+    [IPS_SIMPLE] = {256 << 10, 512},
+};
+
+static unsigned channels_for(enum ips_proto proto, uint64_t bytes, unsigned most)
+{
+    uint64_t wanted = (bytes + shapes[proto].channel_bytes - 1) / shapes[proto].channel_bytes;
+    if (most > IPS_MAX_CHANNELS)
+        most = IPS_MAX_CHANNELS;
+    if (wanted > most)
+        wanted = most;
+    return wanted ? (unsigned)wanted : 1;
+}
+
+static struct ips_decision nccl(const char *reason)
+{
+    return (struct ips_decision){.route = IPS_ROUTE_NCCL, .reason = reason};
+}
+
+struct ips_decision ips_policy_decide(const struct ips_policy_settings *settings,
+                                      unsigned ranks, uint64_t count, int type, int op)
+{
+    unsigned size = ips_type_bytes(type);
+    if (ranks < IPS_MIN_RANKS)
+        return nccl("a single rank");
+    if (ranks > IPS_MAX_RANKS)
+        return nccl("more than 8 ranks");
+    if (!size)
+        return nccl("type not taken by the engine");
+    if (op < 0 || op >= IPS_OPS)
+        return nccl("operation not taken by the engine");
+    if (count > UINT64_MAX / 2 / size)
+        return nccl("count out of range");
+    uint64_t bytes = count * size;
+    if (bytes > settings->max_bytes)
+        return nccl("larger than IPCSHIM_MAX_BYTES");
+
+    struct ips_decision decision = {.route = IPS_ROUTE_ENGINE};
+    if (settings->proto >= 0 && settings->proto < IPS_PROTOS) {
+        decision.proto = (enum ips_proto)settings->proto;
+        decision.reason = "IPCSHIM_PROTO";
+    } else if (bytes <= settings->ll_max_bytes) {
+        decision.proto = IPS_LL;
+        decision.reason = "small: lowest latency";
+    } else if (bytes <= settings->ll128_max_bytes) {
+        decision.proto = IPS_LL128;
+        decision.reason = "medium: low latency, 94 % payload";
+    } else {
+        decision.proto = IPS_SIMPLE;
+        decision.reason = "large: full bandwidth";
+    }
+    decision.channels = channels_for(decision.proto, bytes, settings->max_channels);
+    decision.threads = shapes[decision.proto].threads;
+    return decision;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The door of policy/: a pure function from what all ranks know alike to what happens with
+ * one AllReduce. No I/O, no environment, no state; any thread may call it. */
+#ifndef IPS_POLICY_POLICY_H
+#define IPS_POLICY_POLICY_H
+
+#include <stdint.h>
+
+#include "kernels/types.h"
+
+#define IPS_PROTO_AUTO (-1)
+
+/* Agreed between the ranks at set-up: rank 0's are used by all. Plain data, no pointers. */
+struct ips_policy_settings {
+    int32_t proto;            /* enum ips_proto, or IPS_PROTO_AUTO */
+    uint32_t max_channels;    /* 1 to IPS_MAX_CHANNELS */
+    uint64_t ll_max_bytes;    /* LL up to this size */
+    uint64_t ll128_max_bytes; /* LL128 up to this size, Simple beyond */
+    uint64_t max_bytes;       /* larger calls stay with NCCL */
+};
+
+enum ips_route { IPS_ROUTE_ENGINE, IPS_ROUTE_NCCL };
+
+struct ips_decision {
+    enum ips_route route;
+    enum ips_proto proto; /* of the engine; meaningless for NCCL, like the next two */
+    unsigned channels;    /* blocks */
+    unsigned threads;     /* per block */
+    const char *reason;   /* static text: why this route and protocol */
+};
+
+/* The built-in settings. */
+extern const struct ips_policy_settings ips_policy_defaults;
+
+/* ranks: of the communicator. count: elements. type, op: the numbers of NCCL, also ones the
+ * engine does not know. */
+struct ips_decision ips_policy_decide(const struct ips_policy_settings *settings,
+                                      unsigned ranks, uint64_t count, int type, int op);
+
+/* Size of an element, or 0 for a type the engine does not know. */
+unsigned ips_type_bytes(int type);
+
+/* "LL", "LL128", "Simple"; "float32"; "sum". NULL when out of range. */
+const char *ips_proto_name(int proto);
+const char *ips_type_name(int type);
+const char *ips_op_name(int op);
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of `ipcshim bench` share: the parent (cmd_bench.c) writes the cases into a
+ * page, one process per rank (bench_rank.c) works through them and writes results beside
+ * them, bench_trace.c says what the shim did, bench_report.c prints. */
+#ifndef IPS_TOOLS_BENCH_H
+#define IPS_TOOLS_BENCH_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "policy/policy.h"
+#include "tools/fleet.h"
+#include "tools/nccl.h"
+#include "tools/reference.h"
+
+#define BENCH_CHECKS 3      /* checked AllReduces of a case, each with another payload */
+#define BENCH_MAX_SAMPLES 31
+
+struct bench_options {
+    uint64_t seed;
+    uint64_t offset_elems;
+    uint32_t warmup, iters, samples;
+    uint32_t in_place, graph;
+    uint32_t beside; /* NCCL's own AllReduce on a second communicator, turn by turn */
+    uint32_t simulated;
+    uint32_t wait_seconds; /* for one AllReduce, before the bench gives up */
+};
+
+struct bench_case {
+    uint64_t count;
+    int32_t type, op;
+};
+
+/* One rank's result of one case. */
+struct bench_result {
+    uint64_t wrong; /* elements, over all checks, and bytes written outside the output */
+    uint32_t wrong_check;
+    struct ips_mismatch first;
+    uint64_t hash[BENCH_CHECKS];
+    uint32_t calls; /* of ncclAllReduce through the shim, so that the trace can be counted */
+    double engine_us[BENCH_MAX_SAMPLES], nccl_us[BENCH_MAX_SAMPLES];
+};
+
+struct bench_page {
+    struct fleet_sync sync;
+    struct bench_options options;
+    struct nccl_id id[2]; /* through the shim, and NCCL's own */
+    uint32_t ncases;
+    uint32_t done[IPS_MAX_RANKS]; /* cases that a rank has finished */
+    struct bench_case cases[];    /* ncases, then results [ncases][nranks] */
+};
+
+static inline size_t bench_page_bytes(unsigned ncases, unsigned nranks)
+{
+    return sizeof(struct bench_page) +
+           ncases * (sizeof(struct bench_case) + nranks * sizeof(struct bench_result));
+}
+
+static inline struct bench_result *bench_result(struct bench_page *page, unsigned index,
+                                                unsigned rank)
+{
+    struct bench_result *all = (struct bench_result *)(page->cases + page->ncases);
+    return all + (size_t)index * page->sync.nranks + rank;
+}
+
+static inline struct ips_payload bench_payload(const struct bench_page *page,
+                                               unsigned index, unsigned check)
+{
+    const struct bench_case *c = &page->cases[index];
+    return (struct ips_payload){
+        .seed = ips_mix(page->options.seed + index * BENCH_CHECKS + check),
+        .nranks = page->sync.nranks,
+        .type = (enum ips_type)c->type,
+        .op = (enum ips_op)c->op,
+        .values = check ? IPS_VALUES_EXACT : IPS_VALUES_RANDOM,
+    };
+}
+
+/* What was asked for, in the parent. */
+struct bench_plan {
+    struct bench_options options;
+    unsigned ranks[IPS_MAX_RANKS], nranks;
+    struct bench_case *cases; /* to be freed */
+    unsigned ncases;
+    const char *json;
+    int device; /* enum place_device */
+    int no_nccl, summary;
+};
+
+/* Reads the command line. -1: go on; otherwise the exit status (usage, or --help). */
+int bench_plan_parse(struct bench_plan *plan, int argc, char **argv);
+
+/* Fills in what was left open, once it is known whether the GPU is simulated. */
+void bench_plan_settle(struct bench_plan *plan, int simulated);
+
+/* What the shim's trace of one rank says about its AllReduce calls, case by case. */
+struct bench_took {
+    uint64_t calls;    /* events seen */
+    uint64_t disagree; /* events that differ from the case's first one */
+    enum ips_route route;
+    int proto; /* -1 for NCCL */
+    unsigned channels;
+    char reason[160];
+};
+
+/* Reads the trace that one rank wrote and assigns its AllReduce events to the cases in
+ * order. took[ncases]. *ret_dropped: events the shim had to drop. 0, or a negative errno
+ * after printing. */
+int bench_trace_read(const char *path, struct bench_page *page, unsigned rank,
+                     struct bench_took *took, uint64_t *ret_dropped);
+
+struct bench_row {
+    const struct bench_case *c;
+    unsigned ranks;
+    struct bench_took took; /* rank 0's; all ranks' agree unless `mixed` */
+    int mixed;
+    uint64_t wrong;
+    int differ; /* ranks hold different outputs */
+    double engine_us, nccl_us, ratio; /* medians; 0 when not measured */
+};
+
+struct bench_report {
+    FILE *json;
+    unsigned rows;
+    int simulated, beside;
+};
+
+void bench_report_begin(struct bench_report *report, const struct bench_options *options,
+                        unsigned ranks);
+void bench_report_row(struct bench_report *report, const struct bench_row *row);
+void bench_report_end(struct bench_report *report);
+
+/* Median of n samples; sorts them. */
+double bench_median(double *samples, unsigned n);
+
+#endif

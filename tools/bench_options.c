@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of `ipcshim bench`, turned into a list of cases. */
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/bench.h"
+#include "tools/place.h"
+#include "tools/tool.h"
+
+#define UNSET UINT32_MAX
+#define MOST_SIZES 64
+#define MOST_CASES 4096
+
+static const char help[] =
+    "usage: ipcshim bench [OPTIONS]\n\n"
+    "Runs ncclAllReduce through the shim with real processes, checks every element of every\n"
+    "rank against a reference, and on a GPU times it beside NCCL's own. Sizes take K, M, G.\n\n"
+    "  --ranks LIST         1 to 8 (default 2)\n"
+    "  --min B --max B      from and to this size (default 8 and 16M), each --factor F\n"
+    "                       (default 2) times the last; --max is always among them\n"
+    "  --sizes LIST         these sizes instead\n"
+    "  --types LIST|all     default float32\n"
+    "  --ops LIST|all       default sum\n"
+    "  --iters N --warmup N calls timed at once, and before (default 20 and 5; simulated 1, 0)\n"
+    "  --samples N          timings of which the median is shown, 0 to 31 (default 7;\n"
+    "                       simulated 1)\n"
+    "  --in-place           output = input\n"
+    "  --offset-elems N     buffers this many elements off their alignment\n"
+    "  --graph              calls captured in a CUDA graph and replayed\n"
+    "  --no-nccl            no timing of NCCL's own beside it\n"
+    "  --seed N             of the input data (default: from the clock)\n"
+    "  --summary            rank 0 prints the shim's summary at the end\n"
+    "  --json FILE          also write the rows there\n"
+    "  --device D           auto (default), gpu or sim\n\n"
+    "The exit status is 1 when any element is wrong, any rank disagrees, or the shim did not\n"
+    "do what its policy says.\n";
+
+struct lists {
+    uint64_t sizes[MOST_SIZES], min, max, factor;
+    unsigned nsizes;
+    int types[IPS_TYPES], ops[IPS_OPS];
+    unsigned ntypes, nops;
+};
+
+/* Calls add(word) for every word of a comma-separated list; the bad word, or NULL. */
+static const char *each_word(char *list, int (*add)(const char *word, void *arg), void *arg)
+{
+    char *rest;
+    for (char *word = strtok_r(list, ",", &rest); word; word = strtok_r(NULL, ",", &rest))
+        if (add(word, arg))
+            return word;
+    return NULL;
+}
+
+static int add_rank(const char *word, void *arg)
+{
+    struct bench_plan *plan = arg;
+    uint64_t ranks;
+    if (plan->nranks == IPS_MAX_RANKS || tool_parse_number(word, 1, IPS_MAX_RANKS, &ranks))
+        return -1;
+    plan->ranks[plan->nranks++] = (unsigned)ranks;
+    return 0;
+}
+
+static int add_size(const char *word, void *arg)
+{
+    struct lists *lists = arg;
+    if (lists->nsizes == MOST_SIZES)
+        return -1;
+    return tool_parse_size(word, &lists->sizes[lists->nsizes++]);
+}
+
+static int add_type(const char *word, void *arg)
+{
+    struct lists *lists = arg;
+    int type = tool_parse_type(word);
+    for (int all = 0; all < IPS_TYPES && !strcmp(word, "all"); all++)
+        lists->types[all] = all;
+    if (!strcmp(word, "all"))
+        lists->ntypes = IPS_TYPES;
+    else if (type < 0 || lists->ntypes == IPS_TYPES)
+        return -1;
+    else
+        lists->types[lists->ntypes++] = type;
+    return 0;
+}
+
+static int add_op(const char *word, void *arg)
+{
+    struct lists *lists = arg;
+    int op = tool_parse_op(word);
+    for (int all = 0; all < IPS_OPS && !strcmp(word, "all"); all++)
+        lists->ops[all] = all;
+    if (!strcmp(word, "all"))
+        lists->nops = IPS_OPS;
+    else if (op < 0 || lists->nops == IPS_OPS)
+        return -1;
+    else
+        lists->ops[lists->nops++] = op;
+    return 0;
+}
+
+static const struct option options[] = {
+    {"ranks", required_argument, NULL, 'n'},   {"min", required_argument, NULL, 'b'},
+    {"max", required_argument, NULL, 'e'},     {"factor", required_argument, NULL, 'f'},
+    {"sizes", required_argument, NULL, 's'},   {"types", required_argument, NULL, 't'},
+    {"ops", required_argument, NULL, 'o'},     {"iters", required_argument, NULL, 'i'},
+    {"warmup", required_argument, NULL, 'w'},  {"samples", required_argument, NULL, 'm'},
+    {"in-place", no_argument, NULL, 'p'},      {"offset-elems", required_argument, NULL, 'a'},
+    {"graph", no_argument, NULL, 'g'},         {"no-nccl", no_argument, NULL, 'x'},
+    {"seed", required_argument, NULL, 'r'},    {"json", required_argument, NULL, 'j'},
+    {"device", required_argument, NULL, 'd'},  {"summary", no_argument, NULL, 'u'},
+    {"help", no_argument, NULL, 'h'},          {0}};
+
+static const char *option_name(int letter)
+{
+    for (const struct option *o = options; o->name; o++)
+        if (o->val == letter)
+            return o->name;
+    return "?";
+}
+
+static int read_number(const char *text, uint64_t least, uint64_t most, uint32_t *ret)
+{
+    uint64_t value;
+    if (tool_parse_number(text, least, most, &value))
+        return -1;
+    *ret = (uint32_t)value;
+    return 0;
+}
+
+/* One option; not 0 when its value is bad. */
+static int take(struct bench_plan *plan, struct lists *lists, int letter, char *value)
+{
+    struct bench_options *o = &plan->options;
+    switch (letter) {
+    case 'n':
+        return each_word(value, add_rank, plan) != NULL;
+    case 'b':
+        return tool_parse_size(value, &lists->min);
+    case 'e':
+        return tool_parse_size(value, &lists->max);
+    case 'f':
+        return tool_parse_number(value, 2, 1024, &lists->factor);
+    case 's':
+        return each_word(value, add_size, lists) != NULL;
+    case 't':
+        return each_word(value, add_type, lists) != NULL;
+    case 'o':
+        return each_word(value, add_op, lists) != NULL;
+    case 'i':
+        return read_number(value, 1, 10000, &o->iters);
+    case 'w':
+        return read_number(value, 0, 10000, &o->warmup);
+    case 'm':
+        return read_number(value, 0, BENCH_MAX_SAMPLES, &o->samples);
+    case 'a':
+        return tool_parse_number(value, 0, 1 << 20, &o->offset_elems);
+    case 'r':
+        return tool_parse_number(value, 0, UINT64_MAX, &o->seed);
+    case 'd':
+        return (plan->device = place_parse_device(value)) < 0;
+    }
+    return 0;
+}
+
+static void take_flag(struct bench_plan *plan, int letter, char *value)
+{
+    if (letter == 'p')
+        plan->options.in_place = 1;
+    else if (letter == 'g')
+        plan->options.graph = 1;
+    else if (letter == 'x')
+        plan->no_nccl = 1;
+    else if (letter == 'u')
+        plan->summary = 1;
+    else if (letter == 'j')
+        plan->json = value;
+}
+
+static int make_sizes(struct lists *lists)
+{
+    if (lists->nsizes)
+        return 0;
+    if (lists->min > lists->max || !lists->min)
+        return -1;
+    for (uint64_t size = lists->min; size < lists->max; size *= lists->factor) {
+        if (lists->nsizes == MOST_SIZES - 1)
+            return -1;
+        lists->sizes[lists->nsizes++] = size;
+    }
+    lists->sizes[lists->nsizes++] = lists->max;
+    return 0;
+}
+
+static int make_cases(struct bench_plan *plan, struct lists *lists)
+{
+    if (make_sizes(lists))
+        return tool_fail("bench: --min must be from 1 to --max, and give at most %d sizes",
+                         MOST_SIZES);
+    unsigned most = lists->ntypes * lists->nops * lists->nsizes;
+    if (most > MOST_CASES)
+        return tool_fail("bench: %u cases are more than %d: name fewer", most, MOST_CASES);
+    plan->cases = calloc(most, sizeof *plan->cases);
+    if (!plan->cases)
+        return tool_fail("bench: no memory");
+    for (unsigned t = 0; t < lists->ntypes; t++)
+        for (unsigned o = 0; o < lists->nops; o++)
+            for (unsigned s = 0; s < lists->nsizes; s++) {
+                uint64_t bytes = lists->sizes[s];
+                unsigned size = ips_type_bytes(lists->types[t]);
+                struct bench_case c = {bytes && bytes < size ? 1 : bytes / size,
+                                       lists->types[t], lists->ops[o]};
+                plan->cases[plan->ncases++] = c;
+            }
+    return -1;
+}
+
+int bench_plan_parse(struct bench_plan *plan, int argc, char **argv)
+{
+    struct lists lists = {.min = 8, .max = 16 << 20, .factor = 2};
+    int letter;
+    *plan = (struct bench_plan){.device = PLACE_AUTO,
+                                .options = {.iters = UNSET, .warmup = UNSET, .samples = UNSET,
+                                            .seed = (uint64_t)time(NULL)}};
+    while ((letter = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (letter == 'h') {
+            fputs(help, stdout);
+            return 0;
+        }
+        if (letter == '?')
+            return TOOL_USAGE;
+        if (take(plan, &lists, letter, optarg))
+            return tool_fail("bench: bad value for --%s: see ipcshim bench --help",
+                             option_name(letter));
+        take_flag(plan, letter, optarg);
+    }
+    if (optind < argc)
+        return tool_fail("bench: \"%s\" is not an option: see ipcshim bench --help",
+                         argv[optind]);
+    if (!plan->nranks)
+        plan->ranks[plan->nranks++] = 2;
+    if (!lists.ntypes)
+        lists.types[lists.ntypes++] = IPS_FLOAT32;
+    if (!lists.nops)
+        lists.ops[lists.nops++] = IPS_SUM;
+    return make_cases(plan, &lists);
+}
+
+void bench_plan_settle(struct bench_plan *plan, int simulated)
+{
+    struct bench_options *o = &plan->options;
+    o->simulated = (uint32_t)simulated;
+    if (o->iters == UNSET)
+        o->iters = simulated ? 1 : 20;
+    if (o->warmup == UNSET)
+        o->warmup = simulated ? 0 : 5;
+    if (o->samples == UNSET)
+        o->samples = simulated ? 1 : 7;
+    o->beside = !plan->no_nccl && !simulated;
+    o->wait_seconds = 120;
+}

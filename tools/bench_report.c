@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prints a bench's rows: a table for people on stdout, and JSON for programs. */
+#include <stdlib.h>
+
+#include "tools/bench.h"
+#include "tools/tool.h"
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *samples, unsigned n)
+{
+    if (!n)
+        return 0;
+    qsort(samples, n, sizeof *samples, ascending);
+    return n % 2 ? samples[n / 2] : (samples[n / 2 - 1] + samples[n / 2]) / 2;
+}
+
+static void json_options(FILE *json, const struct bench_options *o)
+{
+    fprintf(json,
+            "{\n\"version\": \"" IPCSHIM_VERSION "\",\n\"simulated\": %s,\n"
+            "\"seed\": %llu, \"warmup\": %u, \"iters\": %u, \"samples\": %u,\n"
+            "\"in_place\": %s, \"graph\": %s, \"offset_elems\": %llu,\n\"rows\": [",
+            o->simulated ? "true" : "false", (unsigned long long)o->seed, o->warmup, o->iters,
+            o->samples, o->in_place ? "true" : "false", o->graph ? "true" : "false",
+            (unsigned long long)o->offset_elems);
+}
+
+void bench_report_begin(struct bench_report *report, const struct bench_options *options,
+                        unsigned ranks)
+{
+    report->simulated = (int)options->simulated;
+    report->beside = (int)options->beside;
+    if (report->json && !report->rows)
+        json_options(report->json, options);
+    printf("# %u ranks, %s, %s, seed %llu%s\n", ranks,
+           options->in_place ? "in place" : "out of place",
+           options->graph ? "captured and replayed" : "eager",
+           (unsigned long long)options->seed,
+           options->simulated ? "; times are simulated, not performance" : "");
+    printf("%10s %11s %-8s %-4s  %-6s %-6s %2s %10s %7s %7s  %-8s", "bytes", "count", "type",
+           "op", "route", "proto", "ch", "time us", "algbw", "busbw", "errors");
+    if (report->beside)
+        printf(" %10s %6s", "NCCL us", "ratio");
+    printf("  why\n");
+}
+
+static void json_text(FILE *json, const char *text)
+{
+    fputc('"', json);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            fputc('\\', json);
+        if ((unsigned char)*text >= ' ')
+            fputc(*text, json);
+    }
+    fputc('"', json);
+}
+
+static void json_row(struct bench_report *report, const struct bench_row *row, double algbw,
+                     double busbw)
+{
+    FILE *json = report->json;
+    const struct bench_took *took = &row->took;
+    fprintf(json,
+            "%s\n {\"ranks\": %u, \"bytes\": %llu, \"count\": %llu, \"type\": \"%s\", "
+            "\"op\": \"%s\", \"route\": \"%s\", \"proto\": ",
+            report->rows ? "," : "", row->ranks,
+            (unsigned long long)(row->c->count * ips_type_bytes(row->c->type)),
+            (unsigned long long)row->c->count, ips_type_name(row->c->type),
+            ips_op_name(row->c->op), took->route == IPS_ROUTE_ENGINE ? "engine" : "nccl");
+    if (took->proto < 0)
+        fprintf(json, "null");
+    else
+        fprintf(json, "\"%s\"", ips_proto_name(took->proto));
+    fprintf(json,
+            ", \"channels\": %u, \"us\": %.3f, \"algbw\": %.3f, \"busbw\": %.3f, "
+            "\"wrong\": %llu, \"ranks_differ\": %s, ",
+            took->channels, row->engine_us, algbw, busbw, (unsigned long long)row->wrong,
+            row->differ ? "true" : "false");
+    if (report->beside)
+        fprintf(json, "\"nccl_us\": %.3f, \"ratio\": %.4f, ", row->nccl_us, row->ratio);
+    fprintf(json, "\"reason\": ");
+    json_text(json, took->reason);
+    fputc('}', json);
+}
+
+void bench_report_row(struct bench_report *report, const struct bench_row *row)
+{
+    uint64_t bytes = row->c->count * ips_type_bytes(row->c->type);
+    double algbw = row->engine_us > 0 ? (double)bytes / row->engine_us * 1e-3 : 0;
+    double busbw = algbw * 2 * (row->ranks - 1) / row->ranks;
+    const char *proto = ips_proto_name(row->took.proto);
+    char errors[32] = "ok";
+    if (row->wrong)
+        snprintf(errors, sizeof errors, "WRONG %llu", (unsigned long long)row->wrong);
+    else if (row->differ)
+        snprintf(errors, sizeof errors, "DIFFER");
+    printf("%10llu %11llu %-8s %-4s  %-6s %-6s", (unsigned long long)bytes,
+           (unsigned long long)row->c->count, ips_type_name(row->c->type),
+           ips_op_name(row->c->op),
+           row->took.route == IPS_ROUTE_ENGINE ? "engine" : "nccl", proto ? proto : "-");
+    if (proto)
+        printf(" %2u", row->took.channels);
+    else
+        printf("  -");
+    printf(" %10.2f %7.3f %7.3f  %-8s", row->engine_us, algbw, busbw, errors);
+    if (report->beside)
+        printf(" %10.2f %6.2f", row->nccl_us, row->ratio);
+    printf("  %s\n", row->took.reason);
+    fflush(stdout);
+    if (report->json)
+        json_row(report, row, algbw, busbw);
+    report->rows++;
+}
+
+void bench_report_end(struct bench_report *report)
+{
+    if (report->json)
+        fprintf(report->json, "\n]\n}\n");
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fills the table of NCCL functions. */
+#include "tools/nccl.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *nccl_api_load(void *handle, struct nccl_api *api)
+{
+    const struct {
+        void *slot;
+        const char *name;
+    } symbols[] = {
+#define X(name, parameters) {&api->name, "nccl" #name},
+        IPS_NCCL_CALLS(X) X(GetErrorString, (int error))
+#undef X
+    };
+    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
+        void *found = dlsym(handle, symbols[i].name);
+        if (!found)
+            return symbols[i].name;
+        memcpy(symbols[i].slot, &found, sizeof found);
+    }
+    return NULL;
+}
+
+void *nccl_real_open(const char **ret_error)
+{
+    const char *path = getenv("IPCSHIM_NCCL_LIB");
+    void *handle = dlopen(path && *path ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        *ret_error = dlerror();
+    return handle;
+}

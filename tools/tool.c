@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading of options, and messages, for all subcommands. */
+#include "tools/tool.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/policy.h"
+
+int tool_fail(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("ipcshim: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return TOOL_USAGE;
+}
+
+/* Levenshtein, words of up to 31 characters. */
+static unsigned distance(const char *a, const char *b)
+{
+    unsigned row[32], n = (unsigned)strnlen(b, 31);
+    for (unsigned j = 0; j <= n; j++)
+        row[j] = j;
+    for (unsigned i = 1; *a; a++, i++) {
+        unsigned diagonal = row[0];
+        row[0] = i;
+        for (unsigned j = 1; j <= n; j++) {
+            unsigned change = diagonal + (*a != b[j - 1]);
+            unsigned skip = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = change < skip ? change : skip;
+        }
+    }
+    return row[n];
+}
+
+const char *tool_nearest(const char *word, const char *const *candidates, size_t count)
+{
+    const char *best = NULL;
+    unsigned least = 1 + (unsigned)strlen(word) / 2;
+    for (size_t i = 0; i < count; i++) {
+        unsigned d = distance(word, candidates[i]);
+        if (d < least) {
+            least = d;
+            best = candidates[i];
+        }
+    }
+    return best;
+}
+
+int tool_parse_number(const char *text, uint64_t least, uint64_t most, uint64_t *ret)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)*text) || *end || errno || value < least || value > most)
+        return -1;
+    *ret = value;
+    return 0;
+}
+
+int tool_parse_size(const char *text, uint64_t *ret)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)*text) || errno)
+        return -1;
+    const char *units = "KMG", *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    unsigned shift = 0;
+    if (unit) {
+        shift = 10 * (unsigned)(unit - units + 1);
+        end++;
+        if (toupper((unsigned char)*end) == 'B')
+            end++;
+    }
+    if (*end || value > UINT64_MAX >> shift)
+        return -1;
+    *ret = (uint64_t)value << shift;
+    return 0;
+}
+
+int tool_parse_type(const char *name)
+{
+    for (int type = 0; type < IPS_TYPES; type++)
+        if (!strcmp(name, ips_type_name(type)))
+            return type;
+    return -1;
+}
+
+int tool_parse_op(const char *name)
+{
+    for (int op = 0; op < IPS_OPS; op++)
+        if (!strcmp(name, ips_op_name(op)))
+            return op;
+    return -1;
+}
+
+const char *tool_size_text(uint64_t bytes, char *text)
+{
+    static const char *const units[] = {"B", "KB", "MB", "GB"};
+    unsigned unit = 0;
+    while (unit < 3 && bytes >= 1024 && bytes % 1024 == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, 16, "%llu %s", (unsigned long long)bytes, units[unit]);
+    return text;
+}

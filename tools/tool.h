@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the ipcshim command's parts share: the subcommands, reading of options, and the one
+ * way to fail. Every subcommand returns the process's exit status: 0 done, 1 the thing that
+ * was run failed, 2 it was asked wrongly or could not start. */
+#ifndef IPS_TOOLS_TOOL_H
+#define IPS_TOOLS_TOOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TOOL_FAILED 1
+#define TOOL_USAGE 2
+
+int cmd_run(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_bench_rank(int argc, char **argv); /* hidden: one rank of a bench */
+int cmd_policy(int argc, char **argv);
+int cmd_env(int argc, char **argv);
+
+/* Prints "ipcshim: MESSAGE" on stderr; returns TOOL_USAGE. */
+int tool_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The candidate closest to `word` by edit distance, or NULL when none is close. */
+const char *tool_nearest(const char *word, const char *const *candidates, size_t count);
+
+/* "17", "64K", "16M", "1G" (powers of 1024). 0, or -1. */
+int tool_parse_size(const char *text, uint64_t *ret);
+/* A plain number within limits. 0, or -1. */
+int tool_parse_number(const char *text, uint64_t least, uint64_t most, uint64_t *ret);
+/* Number of a type's or operation's name; -1 when unknown. */
+int tool_parse_type(const char *name);
+int tool_parse_op(const char *name);
+/* "8 B", "4 KB", "16 MB" (powers of 1024) into text[16]; returns text. */
+const char *tool_size_text(uint64_t bytes, char *text);
+
+#endif

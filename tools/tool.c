@@ -44,8 +44,10 @@ static unsigned distance(const char *a, const char *b)
 const char *tool_nearest(const char *word, const char *const *candidates, size_t count)
 {
     const char *best = NULL;
-    unsigned least = 1 + (unsigned)strlen(word) / 2;
+    unsigned least = 2 + (unsigned)strlen(word) / 2;
     for (size_t i = 0; i < count; i++) {
+        if (*word && !strncmp(word, candidates[i], strlen(word)))
+            return candidates[i];
         unsigned d = distance(word, candidates[i]);
         if (d < least) {
             least = d;

@@ -99,7 +99,6 @@ struct bench_took {
     uint64_t disagree; /* events that differ from the case's first one */
     enum ips_route route;
     int proto; /* -1 for NCCL */
-    unsigned channels;
     char reason[160];
 };
 
@@ -112,8 +111,8 @@ int bench_trace_read(const char *path, struct bench_page *page, unsigned rank,
 struct bench_row {
     const struct bench_case *c;
     unsigned ranks;
-    struct bench_took took; /* rank 0's; all ranks' agree unless `mixed` */
-    int mixed;
+    struct bench_took took; /* rank 0's; all ranks' are compared with it */
+    unsigned channels;     /* as the policy says; 0 for NCCL */
     uint64_t wrong;
     int differ; /* ranks hold different outputs */
     double engine_us, nccl_us, ratio; /* medians; 0 when not measured */

@@ -80,7 +80,7 @@ static void json_row(struct bench_report *report, const struct bench_row *row, d
     fprintf(json,
             ", \"channels\": %u, \"us\": %.3f, \"algbw\": %.3f, \"busbw\": %.3f, "
             "\"wrong\": %llu, \"ranks_differ\": %s, ",
-            took->channels, row->engine_us, algbw, busbw, (unsigned long long)row->wrong,
+            row->channels, row->engine_us, algbw, busbw, (unsigned long long)row->wrong,
             row->differ ? "true" : "false");
     if (report->beside)
         fprintf(json, "\"nccl_us\": %.3f, \"ratio\": %.4f, ", row->nccl_us, row->ratio);
@@ -105,7 +105,7 @@ void bench_report_row(struct bench_report *report, const struct bench_row *row)
            ips_op_name(row->c->op),
            row->took.route == IPS_ROUTE_ENGINE ? "engine" : "nccl", proto ? proto : "-");
     if (proto)
-        printf(" %2u", row->took.channels);
+        printf(" %2u", row->channels);
     else
         printf("  -");
     printf(" %10.2f %7.3f %7.3f  %-8s", row->engine_us, algbw, busbw, errors);

@@ -53,16 +53,15 @@ static struct bench_took event_of(const char *line)
     char word[32];
     text_of(line, "route", word, sizeof word);
     event.route = strcmp(word, "engine") ? IPS_ROUTE_NCCL : IPS_ROUTE_ENGINE;
-    text_of(line, "proto", word, sizeof word);
+    text_of(line, "protocol", word, sizeof word);
     event.proto = event.route == IPS_ROUTE_ENGINE ? proto_of(word) : -1;
-    event.channels = (unsigned)number_of(line, "channels");
     text_of(line, "reason", event.reason, sizeof event.reason);
     return event;
 }
 
 static int same(const struct bench_took *a, const struct bench_took *b)
 {
-    return a->route == b->route && a->proto == b->proto && a->channels == b->channels &&
+    return a->route == b->route && a->proto == b->proto &&
            !strcmp(a->reason, b->reason);
 }
 
@@ -103,10 +102,12 @@ int bench_trace_read(const char *path, struct bench_page *page, unsigned rank,
         return error;
     }
     while (getline(&line, &room, file) > 0) {
-        char name[40];
-        text_of(line, "call", name, sizeof name);
-        dropped += number_of(line, "dropped");
-        if (strcmp(name, "ncclAllReduce"))
+        char event_kind[16], name[40];
+        text_of(line, "event", event_kind, sizeof event_kind);
+        text_of(line, "name", name, sizeof name);
+        if (!strcmp(event_kind, "dropped"))
+            dropped += number_of(line, "count");
+        if (strcmp(event_kind, "call") || strcmp(name, "ncclAllReduce"))
             continue;
         while (index < page->ncases &&
                took[index].calls >= bench_result(page, index, rank)->calls)

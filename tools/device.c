@@ -32,7 +32,7 @@ int device_count(int *ret_simulated)
     memcpy(&init, &found, sizeof init);
     found = dlsym(handle, "cuDeviceGetCount");
     memcpy(&get_count, &found, sizeof get_count);
-    *ret_simulated = dlsym(handle, "simgpu_thread") != NULL;
+    *ret_simulated = dlsym(handle, "simgpu_quiet") != NULL;
     if (!init || !get_count || init(0) || get_count(&count))
         return 0;
     return count;

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ncclAllReduce, in the order it happens: look the communicator up, decide, launch or
+ * forward, trace. The decision rests only on what all ranks know alike. */
+#include "shim/allreduce.h"
+
+#include <errno.h>
+
+#include "shim/errors.h"
+#include "shim/forwarded.h"
+#include "shim/group.h"
+#include "shim/nccl_api.h"
+#include "shim/process.h"
+
+/* A pointer that is not aligned to its element is taken like any other: it is a property of
+ * one rank, NCCL needs the alignment as well. */
+static struct ips_decision decide(const struct ips_comm *comm, const void *in,
+                                  const void *out, size_t count, int type, int op)
+{
+    struct ips_decision nccl = {.route = IPS_ROUTE_NCCL};
+    if (!comm) {
+        nccl.reason = "communicator not known to the shim";
+        return nccl;
+    }
+    if (!comm->engine) {
+        nccl.reason = comm->reason;
+        return nccl;
+    }
+    if (count && (!in || !out)) {
+        nccl.reason = "NULL buffer";
+        return nccl;
+    }
+    return ips_policy_decide(&comm->settings, (unsigned)comm->nranks, count, type, op);
+}
+
+static void trace(const struct ips_taken *taken, int captured, ncclResult_t result)
+{
+    struct ips_event event = {
+        .time_ns = taken->time_ns,
+        .kind = IPS_EVENT_CALL,
+        .call = IPS_SLOT_ncclAllReduce,
+        .count = taken->call.count,
+        .bytes = taken->bytes,
+        .type = taken->call.type,
+        .op = taken->call.op,
+        .stream = taken->call.stream,
+        .captured = (int8_t)captured,
+        .comm = taken->comm->number,
+        .rank = taken->comm->rank,
+        .route = IPS_ROUTE_ENGINE,
+        .proto = (uint8_t)taken->call.proto,
+        .reason = taken->reason,
+        .result = result,
+    };
+    ips_trace_add(&event);
+}
+
+/* The engine's own index of executions. */
+static unsigned counter_of(enum ips_proto proto, uint64_t bytes)
+{
+    unsigned class = bytes ? 63 - (unsigned)__builtin_clzll(bytes) : 0;
+    if (class >= IPS_SIZE_CLASSES)
+        class = IPS_SIZE_CLASSES - 1;
+    return (unsigned)proto * IPS_SIZE_CLASSES + class;
+}
+
+ncclResult_t ips_taken_launch(const struct ips_taken *taken)
+{
+    struct ips_comm *comm = taken->comm;
+    int captured = 0;
+    int error = ips_engine_allreduce(comm->engine, &taken->call, &captured);
+    ncclResult_t result = ncclSuccess;
+    if (error)
+        result = ips_engine_result(error, ips_engine_error(comm->engine));
+    if (!ips_trace_on())
+        return result;
+    if (!error && !captured)
+        __atomic_fetch_add(&comm->eager[counter_of(taken->call.proto, taken->bytes)], 1,
+                           __ATOMIC_RELAXED);
+    trace(taken, captured, result);
+    return result;
+}
+
+static ncclResult_t take(const struct ips_taken *taken)
+{
+    if (ips_group_depth() == 0)
+        return ips_taken_launch(taken);
+    ncclResult_t result = ips_result_of(ips_group_add_taken(taken));
+    ips_group_failed(result);
+    return result;
+}
+
+IPS_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                                      ncclDataType_t datatype, ncclRedOp_t op,
+                                      ncclComm_t comm, cudaStream_t stream)
+{
+    __typeof__(&ncclAllReduce) real = IPS_REAL(ncclAllReduce);
+    if (!real)
+        return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclAllReduce);
+    if (ips_pass())
+        return real(sendbuff, recvbuff, count, datatype, op, comm, stream);
+
+    struct ips_comm *known = ips_comm_get(comm);
+    struct ips_decision decision =
+        decide(known, sendbuff, recvbuff, count, (int)datatype, (int)op);
+    int result;
+    if (decision.route == IPS_ROUTE_ENGINE) {
+        struct ips_taken taken = {
+            .comm = known,
+            .call = {.in = sendbuff,
+                     .out = recvbuff,
+                     .count = count,
+                     .type = (enum ips_type)datatype,
+                     .op = (enum ips_op)op,
+                     .proto = decision.proto,
+                     .channels = decision.channels,
+                     .threads = decision.threads,
+                     .stream = stream},
+            .bytes = count * ips_type_bytes((int)datatype),
+            .time_ns = ips_trace_on() ? ips_trace_now() : 0,
+            .reason = decision.reason,
+        };
+        result = (int)take(&taken);
+    } else {
+        struct ips_forwarded forwarded;
+        result = ips_forwarded_begin(&forwarded, comm, stream);
+        if (!result) {
+            IPS_CALL(result, (int)real(sendbuff, recvbuff, count, datatype, op, comm, stream));
+            result = ips_forwarded_end(&forwarded, result, IPS_SLOT_ncclAllReduce, count,
+                                       (int)datatype, (int)op, decision.reason);
+        }
+    }
+    ips_comm_put(known);
+    return (ncclResult_t)result;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An AllReduce that the engine takes, ready to launch. */
+#ifndef IPS_SHIM_ALLREDUCE_H
+#define IPS_SHIM_ALLREDUCE_H
+
+#include "core/engine.h"
+#include "shim/comm.h"
+#include "shim/trace.h"
+
+struct ips_taken {
+    struct ips_comm *comm; /* referenced by whoever holds this */
+    struct ips_allreduce call;
+    uint64_t bytes;
+    uint64_t time_ns; /* of the program's call, for the trace */
+    const char *reason;
+};
+
+/* Launches it and traces it; never waits. */
+ncclResult_t ips_taken_launch(const struct ips_taken *taken);
+
+#endif

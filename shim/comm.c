@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The communicator table: a list under a mutex, and in front of it a small cache per thread.
+ *
+ * Entries are recycled but never freed, so a stale pointer of a cache still points to an
+ * entry. A cached entry is trusted when it could be referenced while it was alive and no
+ * entry was removed since it was cached: the reader first takes its reference, then reads
+ * the generation; the remover first changes the generation, then drops its reference. */
+#include "shim/comm.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/log.h"
+#include "shim/process.h"
+#include "shim/summary.h"
+#include "shim/trace.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ips_comm *comms;    /* in the table */
+static struct ips_comm *recycled; /* free for use */
+static int next_number;
+static uint64_t generation = 1;
+
+#define CACHE_SLOTS 8 /* a power of two */
+static _Thread_local struct {
+    uint64_t generation;
+    struct {
+        ncclComm_t handle;
+        struct ips_comm *comm;
+    } slot[CACHE_SLOTS];
+} cache __attribute__((tls_model("initial-exec")));
+
+static unsigned cache_slot(ncclComm_t handle)
+{
+    uint64_t hash = (uint64_t)(uintptr_t)handle * 0x9e3779b97f4a7c15u;
+    return (unsigned)(hash >> 61) & (CACHE_SLOTS - 1);
+}
+
+int ips_comm_add(ncclComm_t handle, const struct ips_comm *description)
+{
+    pthread_mutex_lock(&lock);
+    struct ips_comm *comm = recycled;
+    if (comm)
+        recycled = comm->next;
+    else
+        comm = calloc(1, sizeof *comm);
+    if (comm) {
+        *comm = (struct ips_comm){
+            .engine = description->engine,
+            .reason = description->reason,
+            .rank = description->rank,
+            .nranks = description->nranks,
+            .settings = description->settings,
+            .handle = handle,
+            .number = next_number++,
+            .next = comms,
+        };
+        /* The last store: a stale cache may look at this at any time. */
+        __atomic_store_n(&comm->references, 1, __ATOMIC_RELEASE);
+        comms = comm;
+    }
+    pthread_mutex_unlock(&lock);
+    if (comm)
+        return 0;
+    ips_log(IPS_LOG_ERROR, "out of memory for a communicator: NCCL serves it");
+    ips_engine_destroy(description->engine);
+    return -ENOMEM;
+}
+
+/* A reference, unless the entry is dead. */
+static int try_hold(struct ips_comm *comm)
+{
+    unsigned references = __atomic_load_n(&comm->references, __ATOMIC_RELAXED);
+    while (references)
+        if (__atomic_compare_exchange_n(&comm->references, &references, references + 1, 1,
+                                        __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+            return 1;
+    return 0;
+}
+
+static struct ips_comm *find(ncclComm_t handle)
+{
+    struct ips_comm *found;
+    pthread_mutex_lock(&lock);
+    for (found = comms; found && found->handle != handle; found = found->next)
+        ;
+    if (found) {
+        uint64_t now = __atomic_load_n(&generation, __ATOMIC_RELAXED);
+        if (cache.generation != now)
+            memset(&cache, 0, sizeof cache);
+        cache.generation = now;
+        cache.slot[cache_slot(handle)].handle = handle;
+        cache.slot[cache_slot(handle)].comm = found;
+        __atomic_fetch_add(&found->references, 1, __ATOMIC_SEQ_CST);
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+struct ips_comm *ips_comm_get(ncclComm_t handle)
+{
+    if (!handle)
+        return NULL;
+    unsigned slot = cache_slot(handle);
+    struct ips_comm *cached = cache.slot[slot].comm;
+    if (cached && cache.slot[slot].handle == handle && try_hold(cached)) {
+        if (__atomic_load_n(&generation, __ATOMIC_SEQ_CST) == cache.generation)
+            return cached;
+        ips_comm_put(cached);
+    }
+    return find(handle);
+}
+
+void ips_comm_hold(struct ips_comm *comm)
+{
+    __atomic_fetch_add(&comm->references, 1, __ATOMIC_RELAXED);
+}
+
+/* Executions that the host did not launch: graph replays. Launched ones that have not run
+ * yet make the difference negative for a while; it is then taken as none. */
+static void add_replays(const struct ips_comm *comm, uint64_t *counts)
+{
+    uint64_t executed[IPS_COUNTERS] = {0};
+    ips_engine_counts(comm->engine, executed);
+    for (size_t i = 0; i < IPS_COUNTERS; i++) {
+        uint64_t eager = __atomic_load_n(&comm->eager[i], __ATOMIC_RELAXED);
+        if (executed[i] > eager)
+            counts[i] += executed[i] - eager;
+    }
+}
+
+/* The summary's source of replays. An entry in the table has its engine. */
+static void add_all_replays(uint64_t *counts)
+{
+    pthread_mutex_lock(&lock);
+    for (const struct ips_comm *comm = comms; comm; comm = comm->next)
+        if (comm->engine)
+            add_replays(comm, counts);
+    pthread_mutex_unlock(&lock);
+}
+
+void ips_comm_trace_replays(void)
+{
+    ips_summary_set_source(add_all_replays);
+}
+
+/* The last reference is gone: its numbers go into the trace, the engine goes away. */
+static void retire(struct ips_comm *comm)
+{
+    if (ips_trace_on()) {
+        struct ips_event event = {
+            .time_ns = ips_trace_now(),
+            .kind = IPS_EVENT_COMM_END,
+            .count = comm->nranks < 0 ? 0 : (uint64_t)comm->nranks,
+            .comm = comm->number,
+            .rank = comm->rank,
+            .route = comm->engine ? IPS_ROUTE_ENGINE : IPS_ROUTE_NCCL,
+            .reason = comm->reason,
+        };
+        uint64_t counts[IPS_COUNTERS] = {0};
+        if (comm->engine)
+            add_replays(comm, counts);
+        ips_summary_retire(counts);
+        ips_trace_add(&event);
+        ips_trace_flush("communicator end");
+    }
+    ips_engine_destroy(comm->engine);
+    pthread_mutex_lock(&lock);
+    comm->next = recycled;
+    recycled = comm;
+    pthread_mutex_unlock(&lock);
+}
+
+void ips_comm_put(struct ips_comm *comm)
+{
+    if (comm && __atomic_sub_fetch(&comm->references, 1, __ATOMIC_SEQ_CST) == 0)
+        retire(comm);
+}
+
+struct ips_comm *ips_comm_remove(ncclComm_t handle)
+{
+    pthread_mutex_lock(&lock);
+    struct ips_comm **link = &comms;
+    while (*link && (*link)->handle != handle)
+        link = &(*link)->next;
+    struct ips_comm *comm = *link;
+    if (comm) {
+        *link = comm->next;
+        __atomic_fetch_add(&generation, 1, __ATOMIC_SEQ_CST);
+    }
+    pthread_mutex_unlock(&lock);
+    return comm;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The exported calls that make communicators. Each describes what it makes, forwards, and
+ * leaves the rest to init.c. Only ncclCommInitRank and a blocking ncclCommInitRankConfig
+ * make communicators for the engine so far. */
+#include <stdlib.h>
+
+#include "shim/comm.h"
+#include "shim/init.h"
+#include "shim/process.h"
+#include "shim/nccl_api.h"
+
+/* Arguments that NCCL will refuse are left to NCCL alone. */
+static int plausible(const ncclComm_t *comm, int nranks, int rank)
+{
+    return comm && nranks > 0 && rank >= 0 && rank < nranks;
+}
+
+IPS_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId,
+                                         int rank)
+{
+    ncclResult_t result;
+    __typeof__(&ncclCommInitRank) real = IPS_REAL(ncclCommInitRank);
+    if (!real)
+        return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommInitRank);
+    if (ips_pass() || !plausible(comm, nranks, rank))
+        return real(comm, nranks, commId, rank);
+    struct ips_init init;
+    ips_process_begin(rank);
+    ips_init_prepare(&init, comm, nranks, rank, &commId, ips_init_blocking(NULL));
+    IPS_CALL(result, real(comm, nranks, commId, rank));
+    return ips_init_forwarded(&init, 1, result);
+}
+
+IPS_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
+                                               ncclUniqueId commId, int rank,
+                                               ncclConfig_t *config)
+{
+    ncclResult_t result;
+    __typeof__(&ncclCommInitRankConfig) real = IPS_REAL(ncclCommInitRankConfig);
+    if (!real)
+        return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommInitRankConfig);
+    if (ips_pass() || !plausible(comm, nranks, rank))
+        return real(comm, nranks, commId, rank, config);
+    struct ips_init init;
+    ips_process_begin(rank);
+    ips_init_prepare(&init, comm, nranks, rank, &commId, ips_init_blocking(config));
+    IPS_CALL(result, real(comm, nranks, commId, rank, config));
+    return ips_init_forwarded(&init, 1, result);
+}
+
+IPS_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank,
+                                                 int nId, ncclUniqueId *commIds,
+                                                 ncclConfig_t *config)
+{
+    ncclResult_t result;
+    __typeof__(&ncclCommInitRankScalable) real = IPS_REAL(ncclCommInitRankScalable);
+    if (!real)
+        return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommInitRankScalable);
+    if (ips_pass() || !plausible(newcomm, nranks, myrank))
+        return real(newcomm, nranks, myrank, nId, commIds, config);
+    struct ips_init init;
+    ips_process_begin(myrank);
+    ips_init_adopt(&init, newcomm, nranks, myrank,
+                   "communicator made by ncclCommInitRankScalable");
+    IPS_CALL(result, real(newcomm, nranks, myrank, nId, commIds, config));
+    return ips_init_forwarded(&init, 1, result);
+}
+
+IPS_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
+{
+    ncclResult_t result;
+    __typeof__(&ncclCommInitAll) real = IPS_REAL(ncclCommInitAll);
+    if (!real)
+        return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommInitAll);
+    if (ips_pass() || !comm || ndev <= 0)
+        return real(comm, ndev, devlist);
+    ips_process_begin(0);
+    struct ips_init *inits = calloc((size_t)ndev, sizeof *inits);
+    IPS_CALL(result, real(comm, ndev, devlist));
+    if (!inits)
+        return result; /* the communicators stay unknown, and with NCCL */
+    for (int i = 0; i < ndev; i++)
+        ips_init_adopt(&inits[i], &comm[i], ndev, i, "communicator made by ncclCommInitAll");
+    result = ips_init_forwarded(inits, (size_t)ndev, result);
+    free(inits);
+    return result;
+}
+
+IPS_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
+                                      ncclComm_t *newcomm, ncclConfig_t *config)
+{
+    ncclResult_t result;
+    __typeof__(&ncclCommSplit) real = IPS_REAL(ncclCommSplit);
+    if (!real)
+        return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommSplit);
+    if (ips_pass() || !newcomm)
+        return real(comm, color, key, newcomm, config);
+    struct ips_init init;
+    ips_process_begin(-1);
+    ips_init_adopt(&init, newcomm, -1, -1, "communicator made by ncclCommSplit");
+    IPS_CALL(result, real(comm, color, key, newcomm, config));
+    return ips_init_forwarded(&init, 1, result);
+}
+
+/* With NCCL_SHRINK_ABORT the parent's running calls must end, the engine's as well. */
+static void abort_engine(ncclComm_t handle)
+{
+    struct ips_comm *comm = ips_comm_get(handle);
+    if (comm && comm->engine)
+        ips_engine_abort(comm->engine);
+    ips_comm_put(comm);
+}
+
+IPS_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList,
+                                       int excludeRanksCount, ncclComm_t *newcomm,
+                                       ncclConfig_t *config, int shrinkFlags)
+{
+    ncclResult_t result;
+    __typeof__(&ncclCommShrink) real = IPS_REAL(ncclCommShrink);
+    if (!real)
+        return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommShrink);
+    if (ips_pass() || !newcomm)
+        return real(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+    struct ips_init init;
+    ips_process_begin(-1);
+    if (shrinkFlags & IPS_NCCL_SHRINK_ABORT)
+        abort_engine(comm);
+    ips_init_adopt(&init, newcomm, -1, -1, "communicator made by ncclCommShrink");
+    IPS_CALL(result, real(comm, excludeRanksList, excludeRanksCount, newcomm, config,
+                          shrinkFlags));
+    return ips_init_forwarded(&init, 1, result);
+}
+
+IPS_EXPORT ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks,
+                                     const ncclUniqueId *uniqueId, int rank,
+                                     ncclComm_t *newcomm, ncclConfig_t *config)
+{
+    ncclResult_t result;
+    __typeof__(&ncclCommGrow) real = IPS_REAL(ncclCommGrow);
+    if (!real)
+        return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommGrow);
+    if (ips_pass() || !newcomm)
+        return real(comm, nRanks, uniqueId, rank, newcomm, config);
+    struct ips_init init;
+    ips_process_begin(rank);
+    ips_init_adopt(&init, newcomm, -1, -1, "communicator made by ncclCommGrow");
+    IPS_CALL(result, real(comm, nRanks, uniqueId, rank, newcomm, config));
+    return ips_init_forwarded(&init, 1, result);
+}

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of settings, and the only reader of the environment. Invariant: whatever the
+ * environment holds, every setting ends up in its documented range. */
+#include "shim/settings.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+enum kind { SWITCH, CHOICE, NUMBER, SIZE, TEXT };
+
+struct setting {
+    const char *name;
+    enum kind kind;
+    size_t offset;       /* in struct ips_settings */
+    unsigned bytes;      /* of the member */
+    uint64_t low, high;  /* of NUMBER and SIZE */
+    const char *choices; /* of CHOICE: "A|B|C", with values first, first + 1, ... */
+    int first;
+    const char *doc;
+};
+
+#define MEMBER(member)                                                                     \
+    offsetof(struct ips_settings, member), sizeof(((struct ips_settings *)0)->member)
+#define MAX_SIZE ((uint64_t)1 << 62)
+
+static const struct setting table[] = {
+    {"IPCSHIM_ENABLE", SWITCH, MEMBER(enable), 0, 1, NULL, 0,
+     "1: AllReduce runs on the engine where all ranks of a communicator agree that it can. "
+     "0: every call goes to NCCL, and is still traced. One rank with 0 switches its "
+     "communicators off for all ranks."},
+    {"IPCSHIM_PROTO", CHOICE, MEMBER(policy.proto), 0, 0, "auto|LL|LL128|Simple", -1,
+     "The engine's wire protocol for all sizes; auto chooses by size. Rank 0's value is "
+     "used by all ranks."},
+    {"IPCSHIM_LL_MAX_BYTES", SIZE, MEMBER(policy.ll_max_bytes), 0, MAX_SIZE, NULL, 0,
+     "Largest message that uses LL, the protocol with the lowest latency. Rank 0's value is "
+     "used by all ranks."},
+    {"IPCSHIM_LL128_MAX_BYTES", SIZE, MEMBER(policy.ll128_max_bytes), 0, MAX_SIZE, NULL, 0,
+     "Largest message that uses LL128; larger ones use Simple. Rank 0's value is used by all "
+     "ranks."},
+    {"IPCSHIM_MAX_BYTES", SIZE, MEMBER(policy.max_bytes), 0, MAX_SIZE, NULL, 0,
+     "Largest AllReduce that the engine takes; larger ones go to NCCL. Rank 0's value is "
+     "used by all ranks."},
+    {"IPCSHIM_MAX_CHANNELS", NUMBER, MEMBER(policy.max_channels), 1, IPS_MAX_CHANNELS, NULL,
+     0,
+     "Most channels (thread blocks) of one AllReduce. Each has its own buffers, so fewer "
+     "channels also need less device memory. Rank 0's value is used by all ranks."},
+    {"IPCSHIM_LINKS", CHOICE, MEMBER(links_any), 0, 0, "pcie|any", 0,
+     "pcie: the engine works only where NVML says that the GPUs have no NVLink and that "
+     "peer access is in order. any: it also accepts NVLink and links that NVML can't judge, "
+     "as long as the probe of the link passes."},
+    {"IPCSHIM_MEM_MAX", SIZE, MEMBER(mem_max_bytes), 0, MAX_SIZE, NULL, 0,
+     "Device memory that the buffers of all communicators of one process may hold together; "
+     "communicators beyond it go to NCCL."},
+    {"IPCSHIM_REPORT_S", NUMBER, MEMBER(report_seconds), 1, 86400, NULL, 0,
+     "Seconds after which a rank that waits for another reports who waits for whom."},
+    {"IPCSHIM_TRACE", TEXT, MEMBER(trace), 0, 0, NULL, 0,
+     "File that gets one JSON line for every NCCL call. %p stands for the process id, %r for "
+     "the rank. Lines are appended; events that come faster than they can be written are "
+     "dropped and counted."},
+    {"IPCSHIM_SUMMARY", SWITCH, MEMBER(summary), 0, 1, NULL, 0,
+     "1: print a table of all calls by size and route on stderr when the process ends."},
+    {"IPCSHIM_LOG", CHOICE, MEMBER(log_level), 0, 0, "error|warn|info|trace", 0,
+     "What is printed on stderr. warn: only what needs attention. info: also which "
+     "communicators the engine serves, and why not the others."},
+    {"IPCSHIM_NCCL_LIB", TEXT, MEMBER(nccl_lib), 0, 0, NULL, 0,
+     "Path of the real libnccl.so.2, where the search does not find the right one."},
+};
+#define SETTINGS (sizeof table / sizeof table[0])
+
+static struct ips_settings defaults(void)
+{
+    return (struct ips_settings){
+        .enable = 1,
+        .log_level = 1, /* warn */
+        .mem_max_bytes = 256 << 20,
+        .report_seconds = 30,
+        .policy = ips_policy_defaults,
+    };
+}
+
+static void set_number(const struct setting *setting, struct ips_settings *settings,
+                       uint64_t value)
+{
+    char *member = (char *)settings + setting->offset;
+    if (setting->bytes == 4) {
+        uint32_t narrow = (uint32_t)value;
+        memcpy(member, &narrow, 4);
+    } else {
+        memcpy(member, &value, 8);
+    }
+}
+
+/* The value of a member; 4-byte members are signed. */
+static int64_t get_number(const struct setting *setting, const void *settings)
+{
+    const char *member = (const char *)settings + setting->offset;
+    int32_t narrow;
+    int64_t wide;
+    if (setting->bytes == 4) {
+        memcpy(&narrow, member, 4);
+        return narrow;
+    }
+    memcpy(&wide, member, 8);
+    return wide;
+}
+
+/* "65536", or with SIZE also "64K", "64k", "64KB", "64KiB", likewise M and G (powers of
+ * 1024). 0, or -EINVAL. */
+static int parse_number(const char *text, int size, uint64_t *ret)
+{
+    if (text[0] < '0' || text[0] > '9')
+        return -EINVAL;
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (errno)
+        return -EINVAL;
+    if (size && *end) {
+        const char *units = "KMG", *unit = strchr(units, *end & ~0x20);
+        if (!unit || !*unit)
+            return -EINVAL;
+        int shift = 10 * (int)(unit - units + 1);
+        if (value > UINT64_MAX >> shift)
+            return -EINVAL;
+        value <<= shift;
+        end++;
+        if (strcasecmp(end, "B") == 0 || strcasecmp(end, "iB") == 0)
+            end += strlen(end);
+    }
+    if (*end)
+        return -EINVAL;
+    *ret = value;
+    return 0;
+}
+
+/* Position of the text among "A|B|C", in any case of letters, or -1. */
+static int find_choice(const char *choices, const char *text)
+{
+    size_t length = strlen(text);
+    for (int at = 0; *choices; at++) {
+        size_t width = strcspn(choices, "|");
+        if (width == length && strncasecmp(choices, text, width) == 0)
+            return at;
+        choices += width + (choices[width] == '|');
+    }
+    return -1;
+}
+
+static int parse_value(const struct setting *setting, const char *text,
+                       struct ips_settings *settings)
+{
+    uint64_t value;
+    switch (setting->kind) {
+    case TEXT:
+        memcpy((char *)settings + setting->offset, &text, sizeof text);
+        return 0;
+    case CHOICE: {
+        int at = find_choice(setting->choices, text);
+        if (at < 0)
+            return -EINVAL;
+        set_number(setting, settings, (uint64_t)(at + setting->first));
+        return 0;
+    }
+    default:
+        if (parse_number(text, setting->kind == SIZE, &value) < 0 || value < setting->low ||
+            value > setting->high)
+            return -EINVAL;
+        set_number(setting, settings, value);
+        return 0;
+    }
+}
+
+/* The number of insertions, deletions and replacements between two names (Levenshtein). */
+static unsigned edit_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 64 };
+    unsigned row[LONGEST + 1];
+    size_t width = strlen(b);
+    if (width > LONGEST)
+        return LONGEST;
+    for (size_t i = 0; i <= width; i++)
+        row[i] = (unsigned)i;
+    for (unsigned line = 1; *a; a++, line++) {
+        unsigned diagonal = row[0];
+        row[0] = line;
+        for (size_t i = 0; i < width; i++) {
+            unsigned best = diagonal + (*a != b[i]);
+            diagonal = row[i + 1];
+            if (row[i] + 1 < best)
+                best = row[i] + 1;
+            if (diagonal + 1 < best)
+                best = diagonal + 1;
+            row[i + 1] = best;
+        }
+    }
+    return row[width];
+}
+
+static const struct setting *nearest(const char *name)
+{
+    const struct setting *best = &table[0];
+    unsigned distance = ~0u;
+    for (size_t i = 0; i < SETTINGS; i++) {
+        unsigned other = edit_distance(name, table[i].name);
+        if (other < distance) {
+            distance = other;
+            best = &table[i];
+        }
+    }
+    return best;
+}
+
+static void format_size(uint64_t bytes, char *text, size_t room)
+{
+    const char *units[] = {"", "K", "M", "G"};
+    int unit = 0;
+    while (unit < 3 && bytes && bytes % 1024 == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, room, "%llu%s", (unsigned long long)bytes, units[unit]);
+}
+
+/* A value of the setting as a user would write it. */
+static void format_value(const struct setting *setting, const void *settings, char *text,
+                         size_t room)
+{
+    if (setting->kind == TEXT) {
+        snprintf(text, room, "not set");
+        return;
+    }
+    int64_t value = get_number(setting, settings);
+    if (setting->kind == SIZE) {
+        format_size((uint64_t)value, text, room);
+    } else if (setting->kind == CHOICE) {
+        const char *choice = setting->choices;
+        for (int64_t skip = value - setting->first; skip > 0 && *choice; skip--)
+            choice += strcspn(choice, "|") + 1;
+        snprintf(text, room, "%.*s", (int)strcspn(choice, "|"), choice);
+    } else {
+        snprintf(text, room, "%lld", (long long)value);
+    }
+}
+
+static void format_range(const struct setting *setting, char *text, size_t room)
+{
+    switch (setting->kind) {
+    case TEXT:
+        snprintf(text, room, "a path");
+        break;
+    case SWITCH:
+        snprintf(text, room, "0|1");
+        break;
+    case CHOICE:
+        snprintf(text, room, "%s", setting->choices);
+        break;
+    case SIZE:
+        snprintf(text, room, "bytes, or with K, M, G");
+        break;
+    case NUMBER:
+        snprintf(text, room, "%llu to %llu", (unsigned long long)setting->low,
+                 (unsigned long long)setting->high);
+        break;
+    }
+}
+
+static char *next_problem(struct ips_settings_problems *problems)
+{
+    return problems->count < IPS_SETTINGS_PROBLEMS ? problems->text[problems->count++] : NULL;
+}
+
+static void complain_value(struct ips_settings_problems *problems,
+                           const struct setting *setting, const char *value)
+{
+    char range[64], used[64], *text = next_problem(problems);
+    struct ips_settings standard = defaults();
+    if (!text)
+        return;
+    format_range(setting, range, sizeof range);
+    format_value(setting, &standard, used, sizeof used);
+    snprintf(text, sizeof problems->text[0],
+             "%s=%.60s is invalid (%s); the default, %s, is used", setting->name, value, range,
+             used);
+}
+
+static void parse_one(const char *entry, struct ips_settings *settings,
+                      struct ips_settings_problems *problems)
+{
+    char name[64];
+    const char *equals = strchr(entry, '=');
+    if (strncmp(entry, "IPCSHIM_", 8) != 0 || !equals)
+        return;
+    snprintf(name, sizeof name, "%.*s", (int)(equals - entry), entry);
+    if (!equals[1])
+        return; /* set to nothing: the default */
+    for (size_t i = 0; i < SETTINGS; i++) {
+        if (strcmp(name, table[i].name) != 0)
+            continue;
+        if (parse_value(&table[i], equals + 1, settings) < 0)
+            complain_value(problems, &table[i], equals + 1);
+        return;
+    }
+    char *text = next_problem(problems);
+    if (text)
+        snprintf(text, sizeof problems->text[0],
+                 "%s is unknown and ignored; did you mean %s?", name, nearest(name)->name);
+}
+
+void ips_settings_parse(char *const *environment, struct ips_settings *ret,
+                        struct ips_settings_problems *ret_problems)
+{
+    *ret = defaults();
+    ret_problems->count = 0;
+    for (; environment && *environment; environment++)
+        parse_one(*environment, ret, ret_problems);
+}
+
+static int is_secure(void)
+{
+    return getauxval(AT_SECURE) != 0;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct ips_settings own;
+static struct ips_settings_problems own_problems;
+
+static void read_own(void)
+{
+    static char *const nothing[] = {NULL};
+    int saved = errno;
+    ips_settings_parse(is_secure() ? nothing : environ, &own, &own_problems);
+    /* The environment's texts may be freed by a later setenv. */
+    if (own.trace)
+        own.trace = strdup(own.trace);
+    if (own.nccl_lib)
+        own.nccl_lib = strdup(own.nccl_lib);
+    errno = saved;
+}
+
+const struct ips_settings *ips_settings(void)
+{
+    pthread_once(&once, read_own);
+    return &own;
+}
+
+const struct ips_settings_problems *ips_settings_problems(void)
+{
+    pthread_once(&once, read_own);
+    return &own_problems;
+}
+
+unsigned ips_settings_differ(const struct ips_policy_settings *mine,
+                             const struct ips_policy_settings *agreed, char *ret_text,
+                             size_t text_bytes)
+{
+    unsigned differences = 0;
+    size_t used = 0;
+    struct ips_settings a = {.policy = *mine}, b = {.policy = *agreed};
+    ret_text[0] = 0;
+    for (size_t i = 0; i < SETTINGS; i++) {
+        char here[32], there[32];
+        if (table[i].offset < offsetof(struct ips_settings, policy) ||
+            get_number(&table[i], &a) == get_number(&table[i], &b))
+            continue;
+        format_value(&table[i], &a, here, sizeof here);
+        format_value(&table[i], &b, there, sizeof there);
+        differences++;
+        if (used < text_bytes)
+            used += (size_t)snprintf(ret_text + used, text_bytes - used, "%s%s (%s, not %s)",
+                                     used ? ", " : "", table[i].name, there, here);
+    }
+    return differences;
+}
+
+/* The paragraph, broken into lines of at most 76 columns. */
+static void print_wrapped(FILE *out, const char *text)
+{
+    while (*text) {
+        size_t width = strlen(text);
+        if (width > 76) {
+            width = 76;
+            while (width && text[width] != ' ')
+                width--;
+        }
+        fprintf(out, "    %.*s\n", (int)width, text);
+        text += width;
+        while (*text == ' ')
+            text++;
+    }
+}
+
+/* "|" separates the columns of a Markdown table. */
+static void print_escaped(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '|')
+            fputc('\\', out);
+        fputc(*text, out);
+    }
+}
+
+void ips_settings_print(FILE *out, enum ips_settings_format format)
+{
+    struct ips_settings standard = defaults();
+    if (format == IPS_SETTINGS_MARKDOWN)
+        fprintf(out, "| variable | values | default | meaning |\n|---|---|---|---|\n");
+    for (size_t i = 0; i < SETTINGS; i++) {
+        char range[64], value[64];
+        format_range(&table[i], range, sizeof range);
+        format_value(&table[i], &standard, value, sizeof value);
+        if (format == IPS_SETTINGS_TEXT) {
+            fprintf(out, "%s = %s   (default: %s)\n", table[i].name, range, value);
+            print_wrapped(out, table[i].doc);
+            continue;
+        }
+        fprintf(out, "| `%s` | ", table[i].name);
+        print_escaped(out, range);
+        fprintf(out, " | %s | ", value);
+        print_escaped(out, table[i].doc);
+        fprintf(out, " |\n");
+    }
+}
+
+/* The value of a variable, or NULL when it is not set, empty, or not to be read. */
+static const char *variable(const char *name)
+{
+    const char *value = is_secure() ? NULL : getenv(name);
+    return value && *value ? value : NULL;
+}
+
+const char *ips_settings_nccl_lib(void)
+{
+    return variable("IPCSHIM_NCCL_LIB");
+}
+
+int ips_settings_p2p_disabled(void)
+{
+    /* NCCL's own reading (graph/paths.cc, ncclGetLevel): the levels nearer than PIX allow no
+     * P2P through a PCIe switch; old-style numbers: 0 is LOC. */
+    static const char *const near[] = {"LOC", "NVL", "NVB", "C2C", "0"};
+    const char *disable = variable("NCCL_P2P_DISABLE");
+    if (disable && strtol(disable, NULL, 0) == 1)
+        return 1;
+    const char *level = variable("NCCL_P2P_LEVEL");
+    for (size_t i = 0; level && i < sizeof near / sizeof near[0]; i++)
+        if (strcmp(level, near[i]) == 0)
+            return 1;
+    return 0;
+}
+
+int ips_settings_constant_id(void)
+{
+    return variable("NCCL_COMM_ID") != NULL;
+}
+
+int ips_settings_blocking(int configured)
+{
+    const char *value = variable("NCCL_COMM_BLOCKING");
+    if (!value)
+        return configured;
+    long number = strtol(value, NULL, 0);
+    return number == 0 || number == 1 ? (int)number : configured;
+}

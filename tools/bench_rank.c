@@ -122,7 +122,7 @@ static int check_once(struct batch *b, unsigned index, unsigned check, gpu_graph
         return -1;
 
     struct ips_mismatch first;
-    uint64_t wrong = ips_payload_check(&payload, b->c->count, at, &first);
+    uint64_t wrong = ips_payload_check(&payload, 0, b->c->count, at, &first);
     if (wrong && !result->wrong) {
         result->first = first;
         result->wrong_check = check;

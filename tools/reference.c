@@ -318,8 +318,8 @@ static int check_element(const struct ips_payload *p, const uint64_t *x, uint64_
     return 0;
 }
 
-uint64_t ips_payload_check(const struct ips_payload *p, uint64_t count, const void *output,
-                           struct ips_mismatch *ret_first)
+uint64_t ips_payload_check(const struct ips_payload *p, uint64_t first, uint64_t count,
+                           const void *output, struct ips_mismatch *ret_first)
 {
     unsigned bytes = ips_type_bytes(p->type);
     const unsigned char *at = output;
@@ -330,8 +330,8 @@ uint64_t ips_payload_check(const struct ips_payload *p, uint64_t count, const vo
         uint64_t bits = 0;
         memcpy(&bits, at, bytes);
         for (unsigned r = 0; r < p->nranks; r++)
-            x[r] = element(p, seeds[r], i);
-        wrong += !check_element(p, x, bits, i, wrong ? NULL : ret_first);
+            x[r] = element(p, seeds[r], first + i);
+        wrong += !check_element(p, x, bits, first + i, wrong ? NULL : ret_first);
     }
     return wrong;
 }

@@ -36,11 +36,12 @@ struct ips_mismatch {
 void ips_payload_fill(const struct ips_payload *payload, unsigned rank, uint64_t count,
                       void *out);
 
-/* Number of wrong elements in an output of `count` elements; the first one is described in
+/* Number of wrong elements in an output that holds elements `first` to `first + count - 1` of
+ * the result; the first wrong one is described in
  * *ret_first when there is any. Floats may differ from the exact result by the bound that
  * is derived in reference.c; integers and exact cases may not differ at all. */
-uint64_t ips_payload_check(const struct ips_payload *payload, uint64_t count,
-                           const void *output, struct ips_mismatch *ret_first);
+uint64_t ips_payload_check(const struct ips_payload *payload, uint64_t first,
+                           uint64_t count, const void *output, struct ips_mismatch *ret_first);
 
 /* 64-bit hash of a buffer, to compare outputs between ranks. */
 uint64_t ips_hash(const void *data, uint64_t bytes);

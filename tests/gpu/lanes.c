@@ -13,6 +13,8 @@
 #include "tests/gpu/tap.h"
 #include "tools/simgpu/lanes.h"
 
+TAP_DEFINE;
+
 unsigned simgpu_thread(void);
 unsigned simgpu_threads(void);
 unsigned simgpu_block(void);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A test program's results as TAP, one line a case. */
+/* A test program's results as TAP, one line a case. One file of the program says TAP_DEFINE. */
 #ifndef TEST_TAP_H
 #define TEST_TAP_H
 
 #include <stdarg.h>
 #include <stdio.h>
 
-static int tap_count, tap_failed;
+extern int tap_count, tap_failed;
+#define TAP_DEFINE int tap_count, tap_failed
 
 /* Reports one case; gives `good` back. */
 static inline int tap(int good, const char *format, ...)

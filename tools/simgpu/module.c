@@ -94,6 +94,19 @@ int cuModuleGetFunction(gpu_function *function, gpu_module handle, const char *n
     return module ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* A global is device memory too: copies must accept it. */
+static void add_global_locked(void *global, size_t bytes)
+{
+    if (sim_memory_find_locked(global, 1))
+        return;
+    struct sim_memory *memory = calloc(1, sizeof *memory);
+    if (!memory)
+        abort();
+    *memory = (struct sim_memory){.kind = SIM_GLOBAL, .base = global, .bytes = bytes,
+                                  .fd = -1};
+    sim_memory_add_locked(memory);
+}
+
 int cuModuleGetGlobal_v2(gpu_ptr *address, size_t *bytes, gpu_module handle, const char *name)
 {
     size_t size;
@@ -103,6 +116,8 @@ int cuModuleGetGlobal_v2(gpu_ptr *address, size_t *bytes, gpu_module handle, con
     void *global = sim_kernel_global(name, &size);
     pthread_mutex_lock(&sim_lock);
     struct CUmod_st *module = find(handle);
+    if (module && global)
+        add_global_locked(global, size);
     pthread_mutex_unlock(&sim_lock);
     if (!module)
         return CUDA_ERROR_INVALID_HANDLE;

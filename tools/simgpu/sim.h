@@ -181,7 +181,7 @@ int sim_graph_reaches(const struct CUgraph_st *graph, const struct sim_nodes *fr
                       const struct sim_nodes *of);
 
 /* Memory (memory.c). */
-enum sim_memory_kind { SIM_DEVICE, SIM_PINNED, SIM_IMPORTED };
+enum sim_memory_kind { SIM_DEVICE, SIM_PINNED, SIM_IMPORTED, SIM_GLOBAL };
 struct sim_memory {
     struct sim_memory *next;
     enum sim_memory_kind kind;

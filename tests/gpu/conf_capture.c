@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance: stream capture as the engine uses it, and what it refuses. */
+#include <unistd.h>
+
+#include "tests/gpu/conformance.h"
+
+#define BYTES 4096
+
+struct info {
+    int status;
+    uint64_t id;
+    gpu_graph graph;
+    const gpu_node *nodes;
+    size_t count;
+};
+
+static struct info info_of(gpu_stream stream)
+{
+    struct info info = {.status = -1};
+    OK(gpu.cuStreamGetCaptureInfo(stream, &info.status, &info.id, &info.graph, &info.nodes,
+                                  &info.count));
+    return info;
+}
+
+static void count_up(void *data)
+{
+    __atomic_add_fetch((int *)data, 1, __ATOMIC_RELAXED);
+}
+
+static gpu_exec end(gpu_stream stream)
+{
+    gpu_graph graph;
+    gpu_exec exec;
+    OK(more.cuStreamEndCapture(stream, &graph));
+    OK(more.cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(more.cuGraphDestroy(graph));
+    return exec;
+}
+
+static void test_info(gpu_ptr a)
+{
+    int status = -1, runs = 0;
+    gpu_stream stream = stream_new();
+    struct info info = info_of(stream);
+    tap_is(info.status, GPU_CAPTURE_NONE, "no capture");
+    OK(more.cuStreamBeginCapture(stream, CAPTURE_GLOBAL));
+    info = info_of(stream);
+    tap(info.status == GPU_CAPTURE_ACTIVE && info.graph && info.count == 0,
+        "a capture starts without dependencies");
+    uint64_t id = info.id;
+    OK(more.cuStreamIsCapturing(stream, &status));
+    tap_is(status, GPU_CAPTURE_ACTIVE, "the stream is capturing");
+    OK(gpu.cuMemsetD8Async(a, 5, BYTES, stream));
+    OK(more.cuLaunchHostFunc(stream, count_up, &runs));
+    info = info_of(stream);
+    tap(info.count == 1 && info.nodes && info.id == id, "the next call depends on the last");
+    gpu_exec exec = end(stream);
+    tap(runs == 0 && all_are(a, BYTES, 0), "capturing runs nothing");
+    for (int i = 0; i < 3; i++)
+        OK(more.cuGraphLaunch(exec, stream));
+    OK(gpu.cuStreamSynchronize(stream));
+    tap(runs == 3 && all_are(a, BYTES, 5), "every replay runs it once");
+    OK(more.cuStreamBeginCapture(stream, CAPTURE_GLOBAL));
+    info = info_of(stream);
+    tap(info.id != id, "the next capture has another id");
+    OK(more.cuGraphExecDestroy(end(stream)));
+    OK(more.cuGraphExecDestroy(exec));
+    OK(gpu.cuStreamDestroy(stream));
+}
+
+static void test_fork(gpu_ptr a)
+{
+    gpu_graph graph = (gpu_graph)1;
+    gpu_stream one = stream_new(), two = stream_new();
+    gpu_event there = event_new(), back = event_new();
+    OK(more.cuStreamBeginCapture(one, CAPTURE_GLOBAL));
+    OK(gpu.cuMemsetD8Async(a, 1, BYTES, one));
+    OK(gpu.cuEventRecord(there, one));
+    OK(gpu.cuStreamWaitEvent(two, there, 0));
+    tap_is(info_of(two).status, GPU_CAPTURE_ACTIVE, "a stream joins through an event");
+    tap(info_of(one).id == info_of(two).id, "it is the same capture");
+    OK(gpu.cuMemsetD8Async(a, 2, BYTES / 2, two));
+    OK(gpu.cuEventRecord(back, two));
+    OK(gpu.cuStreamWaitEvent(one, back, 0));
+    tap(info_of(one).count >= 1, "and flows back");
+    OK(gpu.cuMemsetD8Async(a, 3, BYTES / 4, one));
+    gpu_exec exec = end(one);
+    tap_is(info_of(two).status, GPU_CAPTURE_NONE, "the end frees all streams");
+    OK(more.cuGraphLaunch(exec, one));
+    OK(gpu.cuStreamSynchronize(one));
+    tap(all_are(a, BYTES / 4, 3) && all_are(a + BYTES / 4, BYTES / 4, 2) &&
+            all_are(a + BYTES / 2, BYTES / 2, 1),
+        "a forked graph keeps the order");
+    OK(more.cuGraphExecDestroy(exec));
+    OK(more.cuStreamBeginCapture(one, CAPTURE_GLOBAL));
+    OK(gpu.cuEventRecord(there, one));
+    OK(gpu.cuStreamWaitEvent(two, there, 0));
+    OK(gpu.cuMemsetD8Async(a, 2, BYTES, two));
+    tap_is(more.cuStreamEndCapture(one, &graph), CAPTURE_UNJOINED, "a fork must be joined");
+    OK(gpu.cuEventDestroy(there));
+    OK(gpu.cuEventDestroy(back));
+    OK(gpu.cuStreamDestroy(one));
+    OK(gpu.cuStreamDestroy(two));
+}
+
+void test_capture(void)
+{
+    gpu_ptr a = alloc_filled(BYTES, 0);
+    test_info(a);
+    test_fork(a);
+    OK(gpu.cuMemFree(a));
+}
+
+/* The engine's own order: a record node that hangs off a call, replayed behind a gate. */
+static void test_record_node(gpu_ptr a)
+{
+    struct gate gate;
+    gpu_node node;
+    gpu_stream stream = stream_new(), other = stream_new();
+    gpu_event event = event_new();
+    OK(more.cuStreamBeginCapture(stream, CAPTURE_GLOBAL));
+    OK(gpu.cuMemsetD8Async(a, 1, BYTES, stream));
+    struct info info = info_of(stream);
+    gpu_node last = info.count ? info.nodes[0] : NULL;
+    OK(gpu.cuGraphAddEventRecordNode(&node, info.graph, info.nodes, info.count, event));
+    info = info_of(stream);
+    tap(info.count == 1 && info.nodes[0] == last, "a record node stays off the frontier");
+    OK(gpu.cuMemsetD8Async(a, 2, BYTES / 2, stream));
+    gpu_exec exec = end(stream);
+    for (int i = 0; i < 3; i++) {
+        gate_close(&gate, stream);
+        OK(more.cuGraphLaunch(exec, stream));
+        OK(gpu.cuStreamWaitEvent(other, event, 0));
+        OK(gpu.cuMemsetD8Async(a, 4, BYTES, other));
+        tap_is(gpu.cuEventQuery(event), GPU_ERROR_NOT_READY, "a replay records from its launch");
+        tap_is(gpu.cuStreamQuery(other), GPU_ERROR_NOT_READY, "and is waited for");
+        gate_open(&gate);
+        OK(gpu.cuStreamSynchronize(stream));
+        OK(gpu.cuStreamSynchronize(other));
+        tap_is(gpu.cuEventQuery(event), 0, "the replay completes the event");
+    }
+    OK(more.cuGraphExecDestroy(exec));
+    OK(gpu.cuEventDestroy(event));
+    OK(gpu.cuStreamDestroy(stream));
+    OK(gpu.cuStreamDestroy(other));
+}
+
+static void test_external(gpu_ptr a)
+{
+    struct gate gate;
+    gpu_stream stream = stream_new(), other = stream_new();
+    gpu_event before = event_new(), after = event_new();
+    tap(gpu.cuStreamWaitEvent(stream, before, GPU_EVENT_EXTERNAL) != 0,
+        "no external wait outside a capture");
+    tap(more.cuEventRecordWithFlags(before, stream, GPU_EVENT_EXTERNAL) != 0,
+        "no external record outside a capture");
+    gate_close(&gate, other);
+    OK(gpu.cuEventRecord(before, other));
+    OK(more.cuStreamBeginCapture(stream, CAPTURE_GLOBAL));
+    OK(gpu.cuStreamWaitEvent(stream, before, GPU_EVENT_EXTERNAL));
+    tap_is((long long)info_of(stream).count, 1, "an external wait is a node");
+    OK(gpu.cuMemsetD8Async(a, 6, BYTES, stream));
+    OK(more.cuEventRecordWithFlags(after, stream, GPU_EVENT_EXTERNAL));
+    gpu_exec exec = end(stream);
+    tap_is(gpu.cuEventQuery(after), 0, "an external record does nothing yet");
+    OK(more.cuGraphLaunch(exec, stream));
+    tap_is(gpu.cuStreamQuery(stream), GPU_ERROR_NOT_READY, "the graph waits for the event");
+    tap_is(gpu.cuEventQuery(after), GPU_ERROR_NOT_READY, "its own event is recorded");
+    gate_open(&gate);
+    OK(more.cuEventSynchronize(after));
+    tap(all_are(a, BYTES, 6), "and complete after the work before it");
+    OK(gpu.cuStreamSynchronize(stream));
+    OK(more.cuGraphExecDestroy(exec));
+    OK(gpu.cuEventDestroy(before));
+    OK(gpu.cuEventDestroy(after));
+    OK(gpu.cuStreamDestroy(stream));
+    OK(gpu.cuStreamDestroy(other));
+}
+
+static void test_update(gpu_ptr a)
+{
+    gpu_node first, record;
+    gpu_stream stream = stream_new();
+    gpu_event event = event_new();
+    OK(more.cuStreamBeginCapture(stream, CAPTURE_GLOBAL));
+    OK(gpu.cuMemsetD8Async(a, 1, BYTES, stream));
+    struct info info = info_of(stream);
+    first = info.nodes[0];
+    OK(gpu.cuGraphAddEventRecordNode(&record, info.graph, &first, 1, event));
+    OK(gpu.cuStreamUpdateCaptureDependencies(stream, &record, 1, 0));
+    tap_is((long long)info_of(stream).count, 2, "dependencies can be added");
+    OK(gpu.cuStreamUpdateCaptureDependencies(stream, &first, 1, 1));
+    info = info_of(stream);
+    tap(info.count == 1 && info.nodes[0] == first, "and set");
+    gpu_exec exec = end(stream);
+    OK(more.cuGraphLaunch(exec, stream));
+    OK(gpu.cuStreamSynchronize(stream));
+    tap(1, "nodes dropped that way need not be joined");
+    OK(more.cuGraphExecDestroy(exec));
+    OK(gpu.cuEventDestroy(event));
+    OK(gpu.cuStreamDestroy(stream));
+}
+
+void test_graph_events(void)
+{
+    gpu_ptr a = alloc_filled(BYTES, 0);
+    test_record_node(a);
+    test_external(a);
+    test_update(a);
+    OK(gpu.cuMemFree(a));
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance: calls that a capture forbids, and how a forbidden one ends it. */
+#include "tests/gpu/conformance.h"
+
+#define BYTES 4096
+
+static int broken(gpu_stream stream)
+{
+    gpu_graph graph = NULL;
+    int error = more.cuStreamEndCapture(stream, &graph);
+    if (!error)
+        more.cuGraphDestroy(graph);
+    return error;
+}
+
+static void try_alloc(void *data)
+{
+    gpu_ptr address = 0;
+    *(int *)data = gpu.cuMemAlloc(&address, BYTES);
+    if (!*(int *)data)
+        OK(gpu.cuMemFree(address));
+}
+
+static void try_alloc_relaxed(void *data)
+{
+    int mode = CAPTURE_RELAXED;
+    OK(gpu.cuThreadExchangeStreamCaptureMode(&mode));
+    try_alloc(data);
+    OK(gpu.cuThreadExchangeStreamCaptureMode(&mode));
+    if (mode != CAPTURE_RELAXED)
+        *(int *)data = -1;
+}
+
+static void try_query(void *data)
+{
+    gpu_event event = event_new();
+    *(int *)data = gpu.cuEventQuery(event);
+    OK(gpu.cuEventDestroy(event));
+}
+
+static void unsafe(void (*fn)(void *), int mode, int other_thread, int want, const char *what)
+{
+    int got = -1;
+    gpu_stream stream = stream_new();
+    OK(more.cuStreamBeginCapture(stream, mode));
+    if (other_thread)
+        on_thread(fn, &got);
+    else
+        fn(&got);
+    tap_is(got, want, what);
+    tap_is(broken(stream), want ? CAPTURE_INVALIDATED : 0,
+           want ? "  and ends the capture" : "  and the capture goes on");
+    OK(gpu.cuStreamDestroy(stream));
+}
+
+static void test_unsafe(void)
+{
+    const int no = CAPTURE_UNSUPPORTED;
+    unsafe(try_alloc, CAPTURE_GLOBAL, 0, no, "cuMemAlloc in a global capture is refused");
+    unsafe(try_alloc, CAPTURE_GLOBAL, 1, no, "also on another thread");
+    unsafe(try_alloc_relaxed, CAPTURE_GLOBAL, 0, 0, "a relaxed thread may");
+    unsafe(try_alloc_relaxed, CAPTURE_GLOBAL, 1, 0, "so may another relaxed thread");
+    unsafe(try_alloc, CAPTURE_THREAD_LOCAL, 0, no, "in a thread-local one it is refused");
+    unsafe(try_alloc, CAPTURE_THREAD_LOCAL, 1, 0, "but another thread may");
+    unsafe(try_alloc, CAPTURE_RELAXED, 0, 0, "in a relaxed capture all may");
+    unsafe(try_query, CAPTURE_GLOBAL, 1, no, "cuEventQuery on another thread is refused");
+}
+
+static void test_capturing_stream(void)
+{
+    gpu_stream stream = stream_new();
+    gpu_event event = event_new(), eager = event_new();
+    OK(more.cuStreamBeginCapture(stream, CAPTURE_RELAXED));
+    tap_is(gpu.cuStreamQuery(stream), CAPTURE_UNSUPPORTED, "no query of a capturing stream");
+    tap_is(broken(stream), CAPTURE_INVALIDATED, "  it ends the capture");
+    OK(more.cuStreamBeginCapture(stream, CAPTURE_RELAXED));
+    tap_is(gpu.cuStreamSynchronize(stream), CAPTURE_UNSUPPORTED, "nor waiting for it");
+    tap_is(broken(stream), CAPTURE_INVALIDATED, "  it ends the capture");
+    OK(more.cuStreamBeginCapture(stream, CAPTURE_RELAXED));
+    OK(gpu.cuEventRecord(event, stream));
+    tap_is(gpu.cuEventQuery(event), CAPTURED_EVENT, "no query of a captured event");
+    printf("# the capture then ends with %d\n", broken(stream));
+    OK(gpu.cuEventRecord(eager, stream));
+    OK(more.cuStreamBeginCapture(stream, CAPTURE_RELAXED));
+    tap_is(gpu.cuStreamWaitEvent(stream, eager, 0), CAPTURE_ISOLATION,
+           "no wait for an eager event");
+    tap_is(broken(stream), CAPTURE_INVALIDATED, "  it ends the capture");
+    OK(gpu.cuEventDestroy(event));
+    OK(gpu.cuEventDestroy(eager));
+    OK(gpu.cuStreamDestroy(stream));
+}
+
+static void test_two_captures(gpu_ptr a)
+{
+    gpu_stream one = stream_new(), two = stream_new();
+    gpu_event event = event_new();
+    OK(more.cuStreamBeginCapture(one, CAPTURE_RELAXED));
+    OK(more.cuStreamBeginCapture(two, CAPTURE_RELAXED));
+    OK(gpu.cuMemsetD8Async(a, 1, BYTES, one));
+    OK(gpu.cuEventRecord(event, one));
+    tap_is(gpu.cuStreamWaitEvent(two, event, 0), CAPTURE_MERGE, "two captures can't merge");
+    tap_is(broken(one), CAPTURE_INVALIDATED, "  it ends one");
+    tap_is(broken(two), CAPTURE_INVALIDATED, "  and the other");
+    OK(more.cuStreamBeginCapture(one, CAPTURE_RELAXED));
+    OK(gpu.cuEventRecord(event, one));
+    OK(gpu.cuStreamWaitEvent(two, event, 0));
+    tap_is(broken(two), CAPTURE_UNMATCHED, "a forked stream can't end the capture");
+    printf("# the capture then ends with %d\n", broken(one));
+    OK(gpu.cuEventDestroy(event));
+    OK(gpu.cuStreamDestroy(one));
+    OK(gpu.cuStreamDestroy(two));
+}
+
+static void test_legacy_stream(gpu_ptr a)
+{
+    int status;
+    gpu_stream blocking;
+    OK(gpu.cuStreamCreate(&blocking, 0));
+    OK(more.cuStreamBeginCapture(blocking, CAPTURE_RELAXED));
+    tap_is(more.cuStreamIsCapturing(NULL, &status), CAPTURE_IMPLICIT,
+           "the legacy stream can't say whether it captures");
+    tap_is(broken(blocking), 0, "  and the capture goes on");
+    OK(more.cuStreamBeginCapture(blocking, CAPTURE_RELAXED));
+    tap_is(gpu.cuMemsetD8Async(a, 1, BYTES, NULL), CAPTURE_IMPLICIT,
+           "no work on the legacy stream while a blocking one captures");
+    tap_is(broken(blocking), CAPTURE_INVALIDATED, "  it ends the capture");
+    tap_is(more.cuStreamBeginCapture(NULL, CAPTURE_RELAXED), CAPTURE_UNSUPPORTED,
+           "the legacy stream can't be captured");
+    OK(gpu.cuStreamDestroy(blocking));
+}
+
+void test_capture_refusals(void)
+{
+    gpu_ptr a = alloc_filled(BYTES, 0);
+    test_unsafe();
+    test_capturing_stream();
+    test_two_captures(a);
+    test_legacy_stream(a);
+    OK(gpu.cuMemFree(a));
+}

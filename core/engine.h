@@ -76,7 +76,7 @@ struct ips_allreduce {
     enum ips_op op;
     enum ips_proto proto;
     unsigned channels; /* 1 to the config's */
-    unsigned threads;  /* per channel: a multiple of 32, at most 1024 */
+    unsigned threads;  /* per channel: a multiple of 32, at most IPS_MAX_THREADS */
     gpu_stream stream;
 };
 

@@ -18,12 +18,16 @@ def main():
     archs = [a for a in WANTED if a in known]
     if not archs:
         sys.exit(f"{nvcc} supports none of sm_{WANTED}")
-    command = [nvcc, "--fatbin", source, "-o", output, "-I", root, "-O3", "-lineinfo",
-               "-std=c++17", "--threads", str(os.cpu_count() or 1), "-Xcompiler", "-Wall",
+    command = [nvcc, "--fatbin", source, "-o", output, "-I", root, "-O3",
+               "-std=c++17", "-fmad=false", "--threads", str(os.cpu_count() or 1), "-Xcompiler", "-Wall",
                "-Werror", "all-warnings", "-MD", "-MF", depfile]
     for arch in archs:
         command += ["-gencode", f"arch=compute_{arch},code=sm_{arch}"]
     command += ["-gencode", f"arch=compute_{archs[-1]},code=compute_{archs[-1]}"]
+    help_text = subprocess.run([nvcc, "--help"], check=True, capture_output=True,
+                               text=True).stdout
+    if "--compress-mode" in help_text:
+        command.append("--compress-mode=size")
     sys.exit(subprocess.run(command).returncode)
 
 

@@ -75,22 +75,25 @@ struct ips_guard_keys {
 #define IPS_SIZE_CLASSES 48
 #define IPS_COUNTERS (IPS_PROTOS * IPS_SIZE_CLASSES)
 
-/* What the probe of a link writes into the peer: one line per direction. */
+/* What the probe of a link writes into the peer: one line per direction and parity of the
+ * round, so that a neighbour one round ahead does not overwrite what was not yet read. */
 #define IPS_PROBE_ROUNDS 4
 #define IPS_PROBE_WORDS 16
 struct ips_probe_box {
-    uint64_t word[IPS_PROBE_WORDS];
+    uint64_t word[2][IPS_PROBE_WORDS];
 };
 
 /* The head of a slab: private to its owner, except for the probe's boxes. */
 struct ips_slab_head {
     uint64_t step[IPS_PROTOS][IPS_MAX_CHANNELS]; /* last completed step */
     uint64_t count[IPS_COUNTERS];
+    uint64_t stuck_taken; /* a thread of the running call has written control->stuck */
     struct ips_guard_keys keys;
     struct ips_probe_box probe[2]; /* [0] written by the predecessor, [1] by the successor */
 };
 
 #define IPS_SLAB_HEAD_BYTES 8192
+#define IPS_MAX_THREADS 512 /* per block */
 #define IPS_SLAB_BYTES(channels)                                                           \
     (IPS_SLAB_HEAD_BYTES + (size_t)(channels) * sizeof(struct ips_channel))
 
@@ -116,14 +119,14 @@ struct ips_control {
     uint32_t pad0[31];
     struct ips_stuck stuck;
     uint64_t pad1[10];
-    uint32_t probe_done; /* probe: 1 after it ended */
+    uint64_t probe_done; /* 1 after the probe has ended */
     uint32_t probe_bad;  /* bit 0: predecessor's words wrong or late, bit 1: successor's */
-    uint64_t pad2[15];
+    uint32_t pad2[29];
     uint64_t count[IPS_COUNTERS]; /* mirror of ips_slab_head.count */
 };
 
 /* The one parameter of the AllReduce kernels. Pointers are device addresses. Grid: one block
- * per channel; block: any multiple of 32 threads. */
+ * per channel; block: any multiple of 32 threads up to IPS_MAX_THREADS. */
 struct ips_allreduce_args {
     const void *in;
     void *out; /* may equal in */

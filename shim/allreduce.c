@@ -73,7 +73,7 @@ ncclResult_t ips_taken_launch(const struct ips_taken *taken)
         result = ips_engine_result(error, ips_engine_error(comm->engine));
     if (!ips_trace_on())
         return result;
-    if (!error && !captured)
+    if (!error && !captured && taken->call.count) /* what the device will count */
         __atomic_fetch_add(&comm->eager[counter_of(taken->call.proto, taken->bytes)], 1,
                            __ATOMIC_RELAXED);
     trace(taken, captured, result);

@@ -201,12 +201,15 @@ static unsigned edit_distance(const char *a, const char *b)
     return row[width];
 }
 
+/* The one that begins with the name, if there is one, else the fewest edits away. */
 static const struct setting *nearest(const char *name)
 {
     const struct setting *best = &table[0];
     unsigned distance = ~0u;
     for (size_t i = 0; i < SETTINGS; i++) {
         unsigned other = edit_distance(name, table[i].name);
+        if (strncmp(table[i].name, name, strlen(name)) == 0)
+            other = 0;
         if (other < distance) {
             distance = other;
             best = &table[i];

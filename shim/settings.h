@@ -20,7 +20,7 @@ struct ips_settings {
     uint64_t report_seconds; /* a wait longer than this is reported */
     const char *trace;       /* NULL: none; may hold %p and %r */
     const char *nccl_lib;    /* NULL: search */
-    struct ips_policy_settings policy; /* agreed between the ranks: rank 0's */
+    struct ips_policy_settings policy; /* agreed between the ranks: rank 0's. The last */
 };
 
 /* What was wrong with the environment, for the caller to log. */

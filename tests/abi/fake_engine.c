@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stand-in for core/engine.c, which notes what it was asked in the fake NCCL's log, so
+ * that a test sees the order of the shim's calls to both. FAKE_ENGINE chooses what it does:
+ * "agree" (the default), "decline", "none" (no bringup at all). */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/engine.h"
+
+struct ips_bringup {
+    int rank, nranks;
+    struct ips_policy_settings_bytes {
+        unsigned char bytes[IPS_SETTINGS_BYTES];
+    } settings;
+    size_t settings_bytes;
+};
+
+struct ips_engine {
+    int rank, error;
+    uint64_t launched, replayed;
+};
+
+__attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
+{
+    char text[128];
+    va_list args;
+    void (*fake_note)(const char *) = (void (*)(const char *))dlsym(RTLD_DEFAULT, "fake_note");
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (fake_note)
+        fake_note(text);
+}
+
+static int does(const char *what)
+{
+    const char *choice = getenv("FAKE_ENGINE");
+    return strcmp(choice ? choice : "agree", what) == 0;
+}
+
+static long number(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? strtol(text, NULL, 0) : 0;
+}
+
+struct ips_bringup *ips_bringup_create(const struct ips_bringup_config *config,
+                                       char *ret_reason)
+{
+    note("create(%d/%d)", config->rank, config->nranks);
+    if (does("none")) {
+        snprintf(ret_reason, IPS_REASON_BYTES, "fake: none");
+        return NULL;
+    }
+    struct ips_bringup *bringup = calloc(1, sizeof *bringup);
+    bringup->rank = config->rank;
+    bringup->nranks = config->nranks;
+    bringup->settings_bytes = config->settings_bytes;
+    memcpy(&bringup->settings, config->settings, config->settings_bytes);
+    return bringup;
+}
+
+void ips_bringup_start(struct ips_bringup *bringup, int device)
+{
+    (void)bringup;
+    note("start(%d)", device);
+}
+
+enum ips_bringup_state ips_bringup_poll(struct ips_bringup *bringup)
+{
+    (void)bringup;
+    return does("decline") ? IPS_BRINGUP_DECLINED : IPS_BRINGUP_AGREED;
+}
+
+void ips_bringup_wait(struct ips_bringup **bringups, size_t count)
+{
+    (void)bringups;
+    note("wait(%zu)", count);
+}
+
+const char *ips_bringup_reason(const struct ips_bringup *bringup)
+{
+    (void)bringup;
+    return "fake: declined";
+}
+
+struct ips_engine *ips_bringup_take(struct ips_bringup *bringup, void *ret_settings)
+{
+    note("take");
+    memcpy(ret_settings, &bringup->settings, bringup->settings_bytes);
+    uint64_t other = (uint64_t)number("FAKE_ENGINE_LL_MAX");
+    if (other) /* rank 0 had another IPCSHIM_LL_MAX_BYTES: the first 8-byte member */
+        memcpy((char *)ret_settings + 8, &other, 8);
+    struct ips_engine *engine = calloc(1, sizeof *engine);
+    engine->rank = bringup->rank;
+    engine->replayed = (uint64_t)number("FAKE_ENGINE_REPLAYS");
+    return engine;
+}
+
+void ips_bringup_destroy(struct ips_bringup *bringup)
+{
+    if (bringup)
+        note("drop");
+    free(bringup);
+}
+
+int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *call,
+                         int *ret_captured)
+{
+    note("allreduce(%d,%llu)", engine->rank, (unsigned long long)call->count);
+    *ret_captured = (uintptr_t)call->stream == 0xca;
+    if (__atomic_load_n(&engine->error, __ATOMIC_ACQUIRE))
+        return -EIO;
+    if (call->count == 666)
+        return -ENOMEM;
+    __atomic_fetch_add(&engine->launched, !*ret_captured, __ATOMIC_RELAXED);
+    return 0;
+}
+
+int ips_engine_forward_begin(struct ips_engine *engine, gpu_stream stream)
+{
+    note("begin(%d,%llx)", engine->rank, (unsigned long long)(uintptr_t)stream);
+    return engine->error;
+}
+
+int ips_engine_forward_end(struct ips_engine *engine, gpu_stream stream)
+{
+    note("end(%d,%llx)", engine->rank, (unsigned long long)(uintptr_t)stream);
+    return 0;
+}
+
+void ips_engine_abort(struct ips_engine *engine)
+{
+    note("abort");
+    __atomic_store_n(&engine->error, -ECANCELED, __ATOMIC_RELEASE);
+}
+
+int ips_engine_error(const struct ips_engine *engine)
+{
+    return number("FAKE_ENGINE_ERROR") ? -(int)number("FAKE_ENGINE_ERROR") : engine->error;
+}
+
+void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts)
+{
+    memset(ret_counts, 0, IPS_COUNTERS * sizeof *ret_counts);
+    /* All launches of the tests are LL calls of 4 bytes: class 2. */
+    ret_counts[IPS_LL * IPS_SIZE_CLASSES + 2] = engine->launched + engine->replayed;
+}
+
+void ips_engine_destroy(struct ips_engine *engine)
+{
+    if (!engine)
+        return;
+    note("destroy(%d)", engine->rank);
+    memset(engine, 0xee, sizeof *engine); /* a use after this will show */
+    free(engine);
+}
+
+int ips_stream_captured(gpu_stream stream)
+{
+    return (uintptr_t)stream == 0xca;
+}
+
+void ips_core_child(void)
+{
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stand-in for libnccl.so.2 with every public name, from the shim's own table. It moves no
+ * data: it records who was called with what. Like the real one it calls its own public
+ * functions through the PLT. FAKE_OLD leaves out what came after NCCL 2.28. */
+#include "tests/abi/fake_nccl.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/nccl_api.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define IPS_TRACE_NO_TYPE (-1)
+
+struct ncclComm {
+    int rank, nranks;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char *log_text;
+static size_t log_used, log_room;
+static ncclUniqueId last_id;
+static const void *last_config;
+static _Thread_local int depth, fail_next;
+
+EXPORT void fake_note(const char *text)
+{
+    size_t length = strlen(text);
+    pthread_mutex_lock(&lock);
+    if (log_used + length + 2 > log_room) {
+        log_room = 2 * (log_used + length) + 4096;
+        log_text = realloc(log_text, log_room);
+    }
+    memcpy(log_text + log_used, text, length);
+    memcpy(log_text + log_used + length, ";", 2);
+    log_used += length + 1;
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT const char *fake_log(void)
+{
+    return log_used ? log_text : "";
+}
+
+EXPORT void fake_reset(void)
+{
+    log_used = 0;
+}
+
+EXPORT const void *fake_last_id(void)
+{
+    return &last_id;
+}
+
+EXPORT const void *fake_last_config(void)
+{
+    return last_config;
+}
+
+EXPORT int fake_depth(void)
+{
+    return depth;
+}
+
+EXPORT void fake_fail_next(int result)
+{
+    fail_next = result;
+}
+
+static ncclResult_t noted(const char *name)
+{
+    ncclResult_t result = (ncclResult_t)fail_next;
+    fake_note(name);
+    fail_next = 0;
+    return result;
+}
+
+static ncclResult_t make(ncclComm_t *comm, int nranks, int rank, const char *name)
+{
+    ncclResult_t result = noted(name);
+    if (result != ncclSuccess && result != ncclInProgress)
+        return result;
+    *comm = malloc(sizeof **comm);
+    (*comm)->rank = rank;
+    (*comm)->nranks = nranks;
+    return result;
+}
+
+EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId,
+                                     int rank)
+{
+    last_id = commId;
+    return make(comm, nranks, rank, "ncclCommInitRank");
+}
+
+EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId,
+                                           int rank, ncclConfig_t *config)
+{
+    last_id = commId;
+    last_config = config;
+    return make(comm, nranks, rank, "ncclCommInitRankConfig");
+}
+
+EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank,
+                                             int nId, ncclUniqueId *commIds,
+                                             ncclConfig_t *config)
+{
+    last_id = commIds[nId - 1];
+    last_config = config;
+    return make(newcomm, nranks, myrank, "ncclCommInitRankScalable");
+}
+
+EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
+{
+    ncclUniqueId id;
+    (void)devlist;
+    ncclGetUniqueId(&id); /* through the PLT, as NCCL does */
+    for (int i = 0; i < ndev; i++)
+        make(&comm[i], ndev, i, "ncclCommInitAll");
+    return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
+                                  ncclConfig_t *config)
+{
+    (void)key;
+    last_config = config;
+    *newcomm = NULL;
+    return color < 0 ? noted("ncclCommSplit")
+                     : make(newcomm, comm->nranks, comm->rank, "ncclCommSplit");
+}
+
+#ifndef FAKE_OLD
+EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int count,
+                                   ncclComm_t *newcomm, ncclConfig_t *config, int flags)
+{
+    (void)exclude, (void)config, (void)flags;
+    return make(newcomm, comm->nranks - count, comm->rank, "ncclCommShrink");
+}
+
+EXPORT ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId,
+                                 int rank, ncclComm_t *newcomm, ncclConfig_t *config)
+{
+    (void)comm, (void)uniqueId, (void)config;
+    return make(newcomm, nRanks, rank, "ncclCommGrow");
+}
+
+EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
+{
+    (void)comm, (void)revokeFlags;
+    return noted("ncclCommRevoke");
+}
+#endif
+
+EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    (void)comm;
+    return noted("ncclCommFinalize");
+}
+
+EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    ncclCommDeregister(comm, NULL); /* through the PLT */
+    free(comm);
+    return noted("ncclCommDestroy");
+}
+
+EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    free(comm);
+    return noted("ncclCommAbort");
+}
+
+EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
+{
+    (void)comm;
+    *asyncError = ncclSuccess;
+    return noted("ncclCommGetAsyncError");
+}
+
+EXPORT ncclResult_t ncclGroupStart(void)
+{
+    depth++;
+    return noted("ncclGroupStart");
+}
+
+EXPORT ncclResult_t ncclGroupEnd(void)
+{
+    depth--;
+    return noted("ncclGroupEnd");
+}
+
+EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
+{
+    (void)simInfo;
+    depth--;
+    return noted("ncclGroupSimulateEnd");
+}
+
+EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                                  ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                  cudaStream_t stream)
+{
+    (void)sendbuff, (void)recvbuff, (void)count, (void)datatype, (void)op, (void)stream;
+    if (!comm)
+        fake_fail_next(ncclInvalidArgument);
+    return noted("ncclAllReduce");
+}
+
+/* The calls whose answers matter; the rest is generated. */
+EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root,
+                              ncclComm_t comm, cudaStream_t stream)
+{
+    noted("ncclBcast");
+    return ncclBroadcast(buff, buff, count, datatype, root, comm, stream);
+}
+
+EXPORT ncclResult_t ncclGetVersion(int *version)
+{
+    *version = 22809;
+    return noted("ncclGetVersion");
+}
+
+EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
+{
+    static unsigned char next = 1;
+    memset(uniqueId, next++, sizeof *uniqueId);
+    return noted("ncclGetUniqueId");
+}
+
+EXPORT ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
+{
+    *count = comm->nranks;
+    return noted("ncclCommCount");
+}
+
+EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
+{
+    *device = comm->rank + 100;
+    return noted("ncclCommCuDevice");
+}
+
+EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
+{
+    *rank = comm->rank;
+    return noted("ncclCommUserRank");
+}
+
+EXPORT const char *ncclGetErrorString(ncclResult_t result)
+{
+    (void)result;
+    return "the fake's error string";
+}
+
+EXPORT const char *ncclGetLastError(ncclComm_t comm)
+{
+    (void)comm;
+    return "the fake's last error";
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the stand-in NCCL of these tests tells about the calls that reached it. */
+#ifndef FAKE_NCCL_H
+#define FAKE_NCCL_H
+
+#include <stddef.h>
+
+/* The names of all calls since the last reset, in order, each followed by ';'. The fake
+ * engine adds its own. */
+const char *fake_log(void);
+void fake_note(const char *text);
+void fake_reset(void);
+
+/* What the last init call received. */
+const void *fake_last_id(void);
+const void *fake_last_config(void);
+/* NCCL's own group depth on this thread. */
+int fake_depth(void);
+/* The next call of any kind returns this instead of success, once. */
+void fake_fail_next(int result);
+
+#endif

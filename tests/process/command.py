@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The ipcshim command from outside: what it prints, what it runs, how it ends."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+
+import harness as h
+
+
+def command(*arguments, env=None, timeout=120):
+    environment = dict(h.clean_environment(), **(env or {}))
+    done = subprocess.run([h.COMMAND, *arguments], env=environment, capture_output=True,
+                          text=True, stdin=subprocess.DEVNULL, timeout=timeout)
+    return h.Result(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), {},
+                    [], False)
+
+
+def basics():
+    h.expect(command("--version").stdout[0].startswith("ipcshim "), "version")
+    for arguments in ([], ["bnch"], ["xyzzy"], ["bench", "--types", "float7"], ["run"],
+                      ["run", "--ranks", "0", "--", "true"], ["bench", "--device", "tpu"],
+                      ["policy", "--op", "xor"], ["env", "--html"], ["bench-rank"],
+                      ["bench", "--min", "64", "--max", "8"]):
+        result = command(*arguments)
+        h.expect(result.code == 2 and result.stderr and not result.stdout, f"{arguments}",
+                 result)
+        h.expect(arguments == [] or len(result.stderr) == 1, f"{arguments}: one line", result)
+    h.expect('"bench"' in command("bnch").stderr[0], "the nearest command")
+    for arguments in (["--help"], ["run", "--help"], ["bench", "--help"], ["policy", "--help"],
+                      ["env", "--help"]):
+        result = command(*arguments)
+        h.expect(result.code == 0 and "usage:" in result.stdout[0], f"{arguments}", result)
+
+
+def policy():
+    result = command("policy", "--ranks", "8", env={
+        "IPCSHIM_LL_MAX_BYTES": "1000", "IPCSHIM_LL128_MAX_BYTES": "1M",
+        "IPCSHIM_MAX_BYTES": "4M", "IPCSHIM_MAX_CHANNELS": "1"})
+    rows = [line.split(None, 5) for line in result.stdout[2:]]
+    got = [(row[0], row[1], row[2], row[3]) for row in rows]
+    h.expect(got == [("8", "B", "engine", "LL"), ("1004", "B", "engine", "LL128"),
+                     ("1048580", "B", "engine", "Simple"), ("4194308", "B", "nccl", "-")],
+             f"{got}", result)
+    h.expect("IPCSHIM_MAX_BYTES" in result.stdout[-1], "why", result)
+    one = command("policy", "--ranks", "1")
+    h.expect(one.stdout[-1].split()[2] == "nccl" and "single" in one.stdout[-1], "one", one)
+
+
+SHOW = ('echo "$LD_PRELOAD|$VLLM_NCCL_SO_PATH|$SGLANG_NCCL_SO_PATH|$IPCSHIM_NCCL_LIB|'
+        '$RANK|$WORLD_SIZE|$LOCAL_RANK"')
+
+
+def run_environment():
+    other = os.environ["IPS_KILLER"]  # any library
+    result = command("run", "--device", "sim", "--", "sh", "-c", SHOW, env={
+        "LD_PRELOAD": other, "VLLM_NCCL_SO_PATH": "/opt/nccl.so"})
+    preload, vllm, sglang, nccl, *_ = result.stdout[0].split("|")
+    h.expect(result.code == 0 and not result.stderr, "quiet when the stand-in was asked for",
+             result)
+    h.expect(preload.split(":") == [h.SHIM, other], "LD_PRELOAD", result)
+    h.expect(vllm == sglang == h.SHIM and nccl == "/opt/nccl.so", "path variables", result)
+    result = command("run", "--", "true")
+    h.expect(result.code == 0, "run", result)
+    if not os.path.exists("/dev/nvidia0"):
+        h.expect_stderr(result, ["no GPU here.*stand-in"])
+    h.expect(command("run", "--", "/nonexistent").code == 127, "no such program")
+    h.expect(command("run", "--", "/etc/passwd").code == 126, "not a program")
+    h.expect(command("run", "--", "sh", "-c", "exit 7").code == 7, "status")
+
+
+def run_ranks():
+    result = command("run", "--ranks", "3", "--device", "sim", "--", "sh", "-c", SHOW)
+    got = sorted(line.split("|")[4:] for line in result.stdout)
+    h.expect(got == [[str(r), "3", str(r)] for r in range(3)], f"{got}", result)
+    start = time.monotonic()
+    result = command("run", "--ranks", "3", "--device", "sim", "--", "sh", "-c",
+                     'test $RANK = 1 && exit 9; exec sleep 60')
+    h.expect(result.code == 9 and time.monotonic() - start < 30, "first failure", result)
+    h.expect_stderr(result, ["rank 1 failed with status 9"])
+    result = command("run", "--ranks", "2", "--device", "sim", "--", "sh", "-c", "kill -9 $$")
+    h.expect(result.code == 137, "killed", result)
+
+
+def run_signal():
+    """A signal to the command reaches every rank, and its status comes back."""
+    with tempfile.TemporaryDirectory() as name:
+        script = (f"trap 'echo > {name}/got-$RANK; exit 3' USR1; echo > {name}/up-$RANK; "
+                  "while :; do sleep 0.05; done")
+        process = subprocess.Popen([h.COMMAND, "run", "--ranks", "2", "--device", "sim", "--",
+                                    "sh", "-c", script], env=h.clean_environment(),
+                                   stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 30
+        while len(list(pathlib.Path(name).glob("up-*"))) < 2:
+            h.expect(time.monotonic() < deadline, "the ranks do not start")
+            time.sleep(0.02)
+        process.send_signal(signal.SIGUSR1)
+        process.communicate(timeout=30)
+        h.expect(process.returncode == 3, f"status {process.returncode}")
+        got = list(pathlib.Path(name).glob("got-*"))
+        h.expect(got, "no rank got the signal")
+
+
+def bench(*arguments, env=None, code=0):
+    with tempfile.TemporaryDirectory() as name:
+        path = os.path.join(name, "rows.json")
+        result = command("bench", "--device", "sim", "--seed", "7", "--json", path, *arguments,
+                         env=env)
+        h.expect(result.code == code, f"bench {' '.join(arguments)}", result)
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+    h.expect(report["simulated"] is True and report["seed"] == 7, "head", result)
+    h.expect("simulated, not performance" in result.stdout[0], "label", result)
+    h.expect(not any("ratio" in line for line in result.stdout), "no ratio", result)
+    return result, report["rows"]
+
+
+def bench_protocols():
+    env = {"IPCSHIM_MAX_BYTES": "1M", "IPCSHIM_LL_MAX_BYTES": "4K",
+           "IPCSHIM_LL128_MAX_BYTES": "64K"}
+    result, rows = bench("--ranks", "2,3", "--min", "8", "--max", "2M", "--factor", "16",
+                         env=env)
+    h.expect(len(rows) == 12, f"{len(rows)} rows", result)
+    for row in rows:
+        size = row["bytes"]
+        proto = ("LL" if size <= 4096 else "LL128" if size <= 65536 else
+                 "Simple" if size <= 1 << 20 else None)
+        h.expect(row["protocol"] == proto and row["wrong"] == 0 and not row["ranks_differ"],
+                 f"{row}", result)
+        h.expect(row["us"] > 0, f"{row}", result)
+    h.expect({row["ranks"] for row in rows} == {2, 3}, "ranks", result)
+
+
+def bench_shapes():
+    for shape in (["--in-place"], ["--offset-elems", "1"], ["--graph"],
+                  ["--graph", "--in-place", "--offset-elems", "3", "--iters", "3"],
+                  ["--samples", "0"]):
+        result, rows = bench("--ranks", "2", "--sizes", "8,4K,100000", "--types",
+                             "bfloat16,int8", "--ops", "avg,max", *shape)
+        h.expect(len(rows) == 12 and all(r["wrong"] == 0 for r in rows), "rows", result)
+        h.expect(all(r["route"] == "engine" for r in rows), "route", result)
+
+
+def bench_off():
+    result, rows = bench("--ranks", "2", "--sizes", "8,1M", env={"IPCSHIM_ENABLE": "0"})
+    h.expect([(r["route"], r["reason"]) for r in rows] == [("nccl", "IPCSHIM_ENABLE=0")] * 2,
+             "rows", result)
+
+
+def bench_notices():
+    """One wrong element of many fails the bench."""
+    env = {"IPCSHIM_ENABLE": "0", "IPCSHIM_NCCL_LIB": os.environ["IPS_LIAR"],
+           "IPS_LIAR_NCCL": os.path.join(h.SIMGPU, "libnccl.so.2")}
+    result, rows = bench("--ranks", "2", "--sizes", "4K", env=env, code=1)
+    h.expect(rows[0]["wrong"] == 2 * 3, f"{rows[0]}", result)  # ranks x checks
+    h.expect(any("WRONG 6" in line for line in result.stdout), "table", result)
+    h.expect(any("element 1023" in line for line in result.stderr), "which one", result)
+
+
+def bench_user_trace():
+    with tempfile.TemporaryDirectory() as name:
+        template = os.path.join(name, "mine-%r-%p")
+        bench("--ranks", "2", "--sizes", "64", env={"IPCSHIM_TRACE": template})
+        h.expect(len(os.listdir(name)) == 2, "the user's traces are kept")
+        result = command("bench", "--device", "sim", "--sizes", "8",
+                         env={"IPCSHIM_TRACE": os.path.join(name, "one")})
+        h.expect(result.code == 2 and "%r" in result.stderr[0], "one file for all", result)
+
+
+TESTS = [("options and messages", basics), ("policy table", policy),
+         ("run: environment and status", run_environment), ("run: ranks", run_ranks),
+         ("run: signals", run_signal), ("bench: protocols by size", bench_protocols),
+         ("bench: in place, offset, graph", bench_shapes), ("bench: switched off", bench_off),
+         ("bench: notices one wrong element", bench_notices),
+         ("bench: the user's trace", bench_user_trace)]
+
+if __name__ == "__main__":
+    h.main(TESTS)

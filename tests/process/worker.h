@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The worker: rank processes (or threads) that work through one script, so that one start
+ * covers hundreds of cases. worker.c starts the ranks, worker_rank.c reads the script,
+ * worker_allreduce.c and worker_calls.c do what it says. Everything is checked in the rank;
+ * a failed check is printed on stdout as "rank R line L: FAIL ...". */
+#ifndef IPS_TESTS_WORKER_H
+#define IPS_TESTS_WORKER_H
+
+#include <stdio.h>
+
+#include "tools/device.h"
+#include "tools/fleet.h"
+#include "tools/nccl.h"
+#include "tools/reference.h"
+
+#define WORKER_COMMS 8
+#define WORKER_STREAMS 3
+#define WORKER_WORDS 16
+
+struct worker_page {
+    struct fleet_sync sync;
+    struct nccl_id id;
+    uint64_t hash[2][IPS_MAX_RANKS]; /* of a checked output, by turns */
+};
+
+struct worker {
+    struct worker_page *page;
+    unsigned rank, nranks;
+    struct device device;
+    struct nccl_api nccl;
+    gpu_stream stream[WORKER_STREAMS];
+    nccl_comm comm[WORKER_COMMS]; /* by letter: A, B, ... */
+    unsigned line;                /* of the script */
+    unsigned serial;              /* checked AllReduces so far: seeds the data */
+    unsigned checks, failures;
+    double timeout_s;
+};
+
+/* One line of the script. */
+struct words {
+    unsigned count;
+    char *word[WORKER_WORDS];
+};
+
+/* The value of key=value, or the default. */
+const char *words_text(const struct words *words, const char *key, const char *standard);
+long words_number(const struct words *words, const char *key, long standard);
+int words_type(const struct words *words); /* type=, default float32 */
+int words_op(const struct words *words);   /* op=, default sum */
+nccl_comm words_comm(const struct words *words, struct worker *worker); /* comm=, default A */
+
+/* Counts a check; a failed one is printed with its text. Returns whether it held. */
+int worker_check(struct worker *worker, int holds, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Commands: 0, or not 0 when the script can't go on. */
+int worker_allreduce(struct worker *worker, const struct words *words);
+int worker_collective(struct worker *worker, const struct words *words);
+int worker_invalid(struct worker *worker, const struct words *words);
+
+/* Puts something foreign where the next communicator's ranks will meet (worker_plant.c). */
+int worker_plant(struct worker *worker, const char *kind);
+
+/* Works through the script; the process's exit status. */
+int worker_run(struct worker *worker, const char *script);
+
+#endif

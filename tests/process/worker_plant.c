@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A foreign segment in the way: makes the file that the next communicator's ranks will meet
+ * in, as somebody else would have left it.
+ *   garbage  random bytes in a file of the right size
+ *   record   records that look right but are another communicator's
+ *   size     a file of another size
+ *   owner    another user's file
+ *   link     a symbolic link */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/segment.h"
+#include "tests/process/worker.h"
+
+/* As shim/init.c makes it. */
+struct key {
+    struct nccl_id id;
+    int32_t nranks;
+};
+
+static void fill(struct ips_segment *segment, const char *kind)
+{
+    for (size_t i = 0; i < segment->bytes; i += 8) {
+        uint64_t random = ips_mix(i);
+        memcpy(segment->base + i, &random, 8);
+    }
+    for (int r = 0; r < segment->nranks && !strcmp(kind, "record"); r++) {
+        struct ips_record *record = ips_segment_record(segment, r);
+        memset(record, 0, sizeof *record);
+        record->magic = IPS_RECORD_MAGIC;
+        record->layout = IPS_RECORD_VERSION;
+        record->wire_version = IPS_WIRE_VERSION;
+        record->rank = (uint32_t)r;
+        record->nranks = (uint32_t)segment->nranks;
+        record->key_bytes = sizeof(struct key); /* of zeros: another key */
+        ips_record_set_state(record, IPS_RECORD_PRESENT);
+    }
+}
+
+int worker_plant(struct worker *worker, const char *kind)
+{
+    struct key key;
+    struct ips_segment segment;
+    char name[64], reason[IPS_REASON_BYTES];
+    memset(&key, 0, sizeof key);
+    key.id = worker->page->id;
+    key.nranks = (int32_t)worker->nranks;
+    if (ips_segment_open(&segment, &key, sizeof key, key.nranks, 0, reason))
+        return -1;
+    memcpy(name, segment.name, sizeof name);
+    int error = 0;
+    if (!strcmp(kind, "garbage") || !strcmp(kind, "record"))
+        fill(&segment, kind);
+    else if (!strcmp(kind, "size"))
+        error = truncate(name, 12345);
+    else if (!strcmp(kind, "owner"))
+        error = chown(name, 12345, 12345) || chmod(name, 0666);
+    else if (!strcmp(kind, "link"))
+        error = unlink(name) || symlink("/dev/shm/elsewhere", name);
+    ips_segment_close(&segment);
+    return worker_check(worker, !error, "plant %s: %s", kind, strerror(errno)) ? 0 : -1;
+}

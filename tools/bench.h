@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of `ipcshim bench` share: the parent (cmd_bench.c) writes the cases into a
- * page, one process per rank (bench_rank.c) works through them and writes results beside
- * them, bench_trace.c says what the shim did, bench_report.c prints. */
+/* What the parts of `ipcshim bench` share: the parent (cmd_bench.c) writes the cases into
+ * a page, one process per rank (bench_rank.c) works through them and writes results
+ * beside them, bench_trace.c says what the shim did, bench_report.c prints. */
 #ifndef IPS_TOOLS_BENCH_H
 #define IPS_TOOLS_BENCH_H
 
@@ -13,7 +13,7 @@
 #include "tools/nccl.h"
 #include "tools/reference.h"
 
-#define BENCH_CHECKS 3      /* checked AllReduces of a case, each with another payload */
+#define BENCH_CHECKS 3 /* checked AllReduces of a case, each with another payload */
 #define BENCH_MAX_SAMPLES 31
 
 struct bench_options {
@@ -37,7 +37,8 @@ struct bench_result {
     uint32_t wrong_check;
     struct ips_mismatch first;
     uint64_t hash[BENCH_CHECKS];
-    uint32_t calls; /* of ncclAllReduce through the shim, so that the trace can be counted */
+    uint32_t
+        calls; /* of ncclAllReduce through the shim, so that the trace can be counted */
     double engine_us[BENCH_MAX_SAMPLES], nccl_us[BENCH_MAX_SAMPLES];
 };
 
@@ -112,9 +113,9 @@ struct bench_row {
     const struct bench_case *c;
     unsigned ranks;
     struct bench_took took; /* rank 0's; all ranks' are compared with it */
-    unsigned channels;     /* as the policy says; 0 for NCCL */
+    unsigned channels;      /* as the policy says; 0 for NCCL */
     uint64_t wrong;
-    int differ; /* ranks hold different outputs */
+    int differ;                       /* ranks hold different outputs */
     double engine_us, nccl_us, ratio; /* medians; 0 when not measured */
 };
 

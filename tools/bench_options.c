@@ -15,15 +15,18 @@
 
 static const char help[] =
     "usage: ipcshim bench [OPTIONS]\n\n"
-    "Runs ncclAllReduce through the shim with real processes, checks every element of every\n"
-    "rank against a reference, and on a GPU times it beside NCCL's own. Sizes take K, M, G.\n\n"
+    "Runs ncclAllReduce through the shim with real processes, checks every element of "
+    "every\n"
+    "rank against a reference, and on a GPU times it beside NCCL's own. Sizes take K, M, "
+    "G.\n\n"
     "  --ranks LIST         1 to 8 (default 2)\n"
     "  --min B --max B      from and to this size (default 8 and 16M), each --factor F\n"
     "                       (default 2) times the last; --max is always among them\n"
     "  --sizes LIST         these sizes instead\n"
     "  --types LIST|all     default float32\n"
     "  --ops LIST|all       default sum\n"
-    "  --iters N --warmup N calls timed at once, and before (default 20 and 5; simulated 1, 0)\n"
+    "  --iters N --warmup N calls timed at once, and before (default 20 and 5; simulated "
+    "1, 0)\n"
     "  --samples N          timings of which the median is shown, 0 to 31 (default 7;\n"
     "                       simulated 1)\n"
     "  --in-place           output = input\n"
@@ -34,7 +37,8 @@ static const char help[] =
     "  --summary            rank 0 prints the shim's summary at the end\n"
     "  --json FILE          also write the rows there\n"
     "  --device D           auto (default), gpu or sim\n\n"
-    "The exit status is 1 when any element is wrong, any rank disagrees, or the shim did not\n"
+    "The exit status is 1 when any element is wrong, any rank disagrees, or the shim did "
+    "not\n"
     "do what its policy says.\n";
 
 struct lists {
@@ -45,7 +49,8 @@ struct lists {
 };
 
 /* Calls add(word) for every word of a comma-separated list; the bad word, or NULL. */
-static const char *each_word(char *list, int (*add)(const char *word, void *arg), void *arg)
+static const char *each_word(char *list, int (*add)(const char *word, void *arg),
+                             void *arg)
 {
     char *rest;
     for (char *word = strtok_r(list, ",", &rest); word; word = strtok_r(NULL, ",", &rest))
@@ -58,7 +63,8 @@ static int add_rank(const char *word, void *arg)
 {
     struct bench_plan *plan = arg;
     uint64_t ranks;
-    if (plan->nranks == IPS_MAX_RANKS || tool_parse_number(word, 1, IPS_MAX_RANKS, &ranks))
+    if (plan->nranks == IPS_MAX_RANKS ||
+        tool_parse_number(word, 1, IPS_MAX_RANKS, &ranks))
         return -1;
     plan->ranks[plan->nranks++] = (unsigned)ranks;
     return 0;
@@ -102,17 +108,26 @@ static int add_op(const char *word, void *arg)
     return 0;
 }
 
-static const struct option options[] = {
-    {"ranks", required_argument, NULL, 'n'},   {"min", required_argument, NULL, 'b'},
-    {"max", required_argument, NULL, 'e'},     {"factor", required_argument, NULL, 'f'},
-    {"sizes", required_argument, NULL, 's'},   {"types", required_argument, NULL, 't'},
-    {"ops", required_argument, NULL, 'o'},     {"iters", required_argument, NULL, 'i'},
-    {"warmup", required_argument, NULL, 'w'},  {"samples", required_argument, NULL, 'm'},
-    {"in-place", no_argument, NULL, 'p'},      {"offset-elems", required_argument, NULL, 'a'},
-    {"graph", no_argument, NULL, 'g'},         {"no-nccl", no_argument, NULL, 'x'},
-    {"seed", required_argument, NULL, 'r'},    {"json", required_argument, NULL, 'j'},
-    {"device", required_argument, NULL, 'd'},  {"summary", no_argument, NULL, 'u'},
-    {"help", no_argument, NULL, 'h'},          {0}};
+static const struct option options[] = {{"ranks", required_argument, NULL, 'n'},
+                                        {"min", required_argument, NULL, 'b'},
+                                        {"max", required_argument, NULL, 'e'},
+                                        {"factor", required_argument, NULL, 'f'},
+                                        {"sizes", required_argument, NULL, 's'},
+                                        {"types", required_argument, NULL, 't'},
+                                        {"ops", required_argument, NULL, 'o'},
+                                        {"iters", required_argument, NULL, 'i'},
+                                        {"warmup", required_argument, NULL, 'w'},
+                                        {"samples", required_argument, NULL, 'm'},
+                                        {"in-place", no_argument, NULL, 'p'},
+                                        {"offset-elems", required_argument, NULL, 'a'},
+                                        {"graph", no_argument, NULL, 'g'},
+                                        {"no-nccl", no_argument, NULL, 'x'},
+                                        {"seed", required_argument, NULL, 'r'},
+                                        {"json", required_argument, NULL, 'j'},
+                                        {"device", required_argument, NULL, 'd'},
+                                        {"summary", no_argument, NULL, 'u'},
+                                        {"help", no_argument, NULL, 'h'},
+                                        {0}};
 
 static const char *option_name(int letter)
 {
@@ -198,11 +213,13 @@ static int make_sizes(struct lists *lists)
 static int make_cases(struct bench_plan *plan, struct lists *lists)
 {
     if (make_sizes(lists))
-        return tool_fail("bench: --min must be from 1 to --max, and give at most %d sizes",
-                         MOST_SIZES);
+        return tool_fail(
+            "bench: --min must be from 1 to --max, and give at most %d sizes",
+            MOST_SIZES);
     unsigned most = lists->ntypes * lists->nops * lists->nsizes;
     if (most > MOST_CASES)
-        return tool_fail("bench: %u cases are more than %d: name fewer", most, MOST_CASES);
+        return tool_fail("bench: %u cases are more than %d: name fewer", most,
+                         MOST_CASES);
     plan->cases = calloc(most, sizeof *plan->cases);
     if (!plan->cases)
         return tool_fail("bench: no memory");
@@ -223,7 +240,9 @@ int bench_plan_parse(struct bench_plan *plan, int argc, char **argv)
     struct lists lists = {.min = 8, .max = 16 << 20, .factor = 2};
     int letter;
     *plan = (struct bench_plan){.device = PLACE_AUTO,
-                                .options = {.iters = UNSET, .warmup = UNSET, .samples = UNSET,
+                                .options = {.iters = UNSET,
+                                            .warmup = UNSET,
+                                            .samples = UNSET,
                                             .seed = (uint64_t)time(NULL)}};
     while ((letter = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (letter == 'h') {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of a bench: runs every case of the page through whatever answers to ncclAllReduce
- * (the shim), checks each result on the host, and times it beside NCCL's own. */
+/* One rank of a bench: runs every case of the page through whatever answers to
+ * ncclAllReduce (the shim), checks each result on the host, and times it beside NCCL's
+ * own. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,9 +55,9 @@ static int enqueue(void *arg)
 {
     struct batch *b = arg;
     for (unsigned i = 0; i < b->calls; i++) {
-        int error = b->api->AllReduce((const void *)(uintptr_t)b->in, (void *)(uintptr_t)b->out,
-                                      b->c->count, b->c->type, b->c->op, b->comm,
-                                      b->rank->stream);
+        int error = b->api->AllReduce((const void *)(uintptr_t)b->in,
+                                      (void *)(uintptr_t)b->out, b->c->count, b->c->type,
+                                      b->c->op, b->comm, b->rank->stream);
         if (nccl_check(b->api, error, "ncclAllReduce"))
             return -1;
     }
@@ -80,13 +81,15 @@ static int launch(struct batch *b, gpu_graph_exec graph)
 static struct batch make_batch(struct rank *r, unsigned index, int real, unsigned calls)
 {
     const struct bench_case *c = &r->page->cases[index];
-    gpu_ptr offset = GUARD_BYTES + r->page->options.offset_elems * ips_type_bytes(c->type);
+    gpu_ptr offset =
+        GUARD_BYTES + r->page->options.offset_elems * ips_type_bytes(c->type);
     struct batch b = {.rank = r,
                       .api = real ? &r->real : &r->shim,
                       .comm = real ? r->real_comm : r->comm,
                       .c = c,
                       .in = r->in_base + offset,
-                      .out = (r->page->options.in_place ? r->in_base : r->out_base) + offset,
+                      .out =
+                          (r->page->options.in_place ? r->in_base : r->out_base) + offset,
                       .calls = calls};
     return b;
 }
@@ -102,7 +105,8 @@ static uint64_t damaged(const struct rank *r, const unsigned char *output, size_
     return count;
 }
 
-static int check_once(struct batch *b, unsigned index, unsigned check, gpu_graph_exec graph)
+static int check_once(struct batch *b, unsigned index, unsigned check,
+                      gpu_graph_exec graph)
 {
     struct rank *r = b->rank;
     struct bench_result *result = bench_result(r->page, index, r->rank);
@@ -165,7 +169,8 @@ static int time_case(struct rank *r, unsigned index)
     struct batch sides[2] = {make_batch(r, index, 0, options->iters),
                              make_batch(r, index, 1, options->iters)};
     gpu_graph_exec graphs[2] = {NULL, NULL};
-    unsigned nsides = options->beside ? 2 : 1, rounds = options->graph ? 1 : options->iters;
+    unsigned nsides = options->beside ? 2 : 1,
+             rounds = options->graph ? 1 : options->iters;
     int error = 0;
     for (unsigned side = 0; side < nsides && !error; side++) {
         struct batch warm = sides[side];
@@ -180,8 +185,8 @@ static int time_case(struct rank *r, unsigned index)
                               side ? &result->nccl_us[s] : &result->engine_us[s]);
     for (unsigned side = 0; side < nsides; side++)
         drop(r, graphs[side]);
-    result->calls += options->warmup + (options->graph ? options->iters
-                                                       : options->samples * rounds);
+    result->calls +=
+        options->warmup + (options->graph ? options->iters : options->samples * rounds);
     return error ? -1 : 0;
 }
 
@@ -230,7 +235,8 @@ static int make_comms(struct rank *r)
     struct bench_page *page = r->page;
     int error = 0;
     if (r->rank == 0) {
-        error = nccl_check(&r->shim, r->shim.GetUniqueId(&page->id[0]), "ncclGetUniqueId");
+        error =
+            nccl_check(&r->shim, r->shim.GetUniqueId(&page->id[0]), "ncclGetUniqueId");
         if (!error && page->options.beside)
             error = nccl_check(&r->real, r->real.GetUniqueId(&page->id[1]),
                                "ncclGetUniqueId (NCCL beside)");
@@ -238,8 +244,9 @@ static int make_comms(struct rank *r)
     if (error || fleet_barrier(&page->sync))
         return -1;
     int nranks = (int)page->sync.nranks, rank = (int)r->rank;
-    error = nccl_check(&r->shim, r->shim.CommInitRank(&r->comm, nranks, page->id[0], rank),
-                       "ncclCommInitRank");
+    error =
+        nccl_check(&r->shim, r->shim.CommInitRank(&r->comm, nranks, page->id[0], rank),
+                   "ncclCommInitRank");
     if (!error && page->options.beside)
         error = nccl_check(&r->real,
                            r->real.CommInitRank(&r->real_comm, nranks, page->id[1], rank),
@@ -251,7 +258,8 @@ static int make_buffers(struct rank *r)
 {
     for (unsigned i = 0; i < r->page->ncases; i++) {
         const struct bench_case *c = &r->page->cases[i];
-        size_t bytes = (c->count + r->page->options.offset_elems) * ips_type_bytes(c->type);
+        size_t bytes =
+            (c->count + r->page->options.offset_elems) * ips_type_bytes(c->type);
         if (bytes > r->room)
             r->room = bytes;
     }
@@ -264,7 +272,8 @@ static int make_buffers(struct rank *r)
     if (device_stream(&r->device, &r->stream) ||
         device_alloc(&r->device, r->room, &r->in_base))
         return -1;
-    return r->page->options.in_place ? 0 : device_alloc(&r->device, r->room, &r->out_base);
+    return r->page->options.in_place ? 0
+                                     : device_alloc(&r->device, r->room, &r->out_base);
 }
 
 static void close_rank(struct rank *r)

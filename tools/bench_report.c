@@ -25,9 +25,9 @@ static void json_options(FILE *json, const struct bench_options *o)
             "{\n\"version\": \"" IPCSHIM_VERSION "\",\n\"simulated\": %s,\n"
             "\"seed\": %llu, \"warmup\": %u, \"iters\": %u, \"samples\": %u,\n"
             "\"in_place\": %s, \"graph\": %s, \"offset_elems\": %llu,\n\"rows\": [",
-            o->simulated ? "true" : "false", (unsigned long long)o->seed, o->warmup, o->iters,
-            o->samples, o->in_place ? "true" : "false", o->graph ? "true" : "false",
-            (unsigned long long)o->offset_elems);
+            o->simulated ? "true" : "false", (unsigned long long)o->seed, o->warmup,
+            o->iters, o->samples, o->in_place ? "true" : "false",
+            o->graph ? "true" : "false", (unsigned long long)o->offset_elems);
 }
 
 void bench_report_begin(struct bench_report *report, const struct bench_options *options,
@@ -42,8 +42,8 @@ void bench_report_begin(struct bench_report *report, const struct bench_options 
            options->graph ? "captured and replayed" : "eager",
            (unsigned long long)options->seed,
            options->simulated ? "; times are simulated, not performance" : "");
-    printf("%10s %11s %-8s %-4s  %-6s %-6s %2s %10s %7s %7s  %-8s", "bytes", "count", "type",
-           "op", "route", "proto", "ch", "time us", "algbw", "busbw", "errors");
+    printf("%10s %11s %-8s %-4s  %-6s %-6s %2s %10s %7s %7s  %-8s", "bytes", "count",
+           "type", "op", "route", "proto", "ch", "time us", "algbw", "busbw", "errors");
     if (report->beside)
         printf(" %10s %6s", "NCCL us", "ratio");
     printf("  why\n");
@@ -61,14 +61,14 @@ static void json_text(FILE *json, const char *text)
     fputc('"', json);
 }
 
-static void json_row(struct bench_report *report, const struct bench_row *row, double algbw,
-                     double busbw)
+static void json_row(struct bench_report *report, const struct bench_row *row,
+                     double algbw, double busbw)
 {
     FILE *json = report->json;
     const struct bench_took *took = &row->took;
     fprintf(json,
             "%s\n {\"ranks\": %u, \"bytes\": %llu, \"count\": %llu, \"type\": \"%s\", "
-            "\"op\": \"%s\", \"route\": \"%s\", \"proto\": ",
+            "\"op\": \"%s\", \"route\": \"%s\", \"protocol\": ",
             report->rows ? "," : "", row->ranks,
             (unsigned long long)(row->c->count * ips_type_bytes(row->c->type)),
             (unsigned long long)row->c->count, ips_type_name(row->c->type),

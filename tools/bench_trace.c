@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the JSON lines that the shim traced in one rank, and gives each case of a bench what
- * really happened to its AllReduce calls. Only flat objects of this project's own writing. */
+/* Reads the JSON lines that the shim traced in one rank, and gives each case of a bench
+ * what really happened to its AllReduce calls. Only flat objects of this project's own
+ * writing. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,8 @@ static void text_of(const char *line, const char *key, char *text, size_t size)
 {
     const char *at = value_of(line, key);
     size_t used = 0;
-    for (at = at && *at == '"' ? at + 1 : ""; *at && *at != '"' && used + 1 < size; at++) {
+    for (at = at && *at == '"' ? at + 1 : ""; *at && *at != '"' && used + 1 < size;
+         at++) {
         if (*at == '\\' && at[1])
             at++;
         text[used++] = *at;
@@ -61,8 +63,7 @@ static struct bench_took event_of(const char *line)
 
 static int same(const struct bench_took *a, const struct bench_took *b)
 {
-    return a->route == b->route && a->proto == b->proto &&
-           !strcmp(a->reason, b->reason);
+    return a->route == b->route && a->proto == b->proto && !strcmp(a->reason, b->reason);
 }
 
 static int belongs(const char *line, const struct bench_case *c)
@@ -70,8 +71,8 @@ static int belongs(const char *line, const struct bench_case *c)
     char type[16], op[16];
     text_of(line, "type", type, sizeof type);
     text_of(line, "op", op, sizeof op);
-    return number_of(line, "count") == c->count && !strcmp(type, ips_type_name(c->type)) &&
-           !strcmp(op, ips_op_name(c->op));
+    return number_of(line, "count") == c->count &&
+           !strcmp(type, ips_type_name(c->type)) && !strcmp(op, ips_op_name(c->op));
 }
 
 static void add(struct bench_took *took, const struct bench_took *event, int belonged)

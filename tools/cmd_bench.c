@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ipcshim bench, the parent: starts the ranks, watches them, and then joins three things into
- * one table: what the ranks measured and checked, what the policy says, and what the shim's
- * own trace says it did. The three must agree. */
+/* ipcshim bench, the parent: starts the ranks, watches them, and then joins three things
+ * into one table: what the ranks measured and checked, what the policy says, and what the
+ * shim's own trace says it did. The three must agree. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -25,7 +25,7 @@ struct run {
     int terminal;
 };
 
-/* --- traces --------------------------------------------------------------------------- */
+/* --- traces --- */
 
 static char own_directory[64]; /* of temporary traces, "" when the user named a place */
 
@@ -57,7 +57,8 @@ static void expand_trace(const struct run *run, unsigned rank, char *path, size_
         if (at[0] == '%' && at[1] == 'r')
             used += (size_t)snprintf(path + used, size - used, "%u", rank);
         else if (at[0] == '%' && at[1] == 'p')
-            used += (size_t)snprintf(path + used, size - used, "%d", run->fleet.pid[rank]);
+            used +=
+                (size_t)snprintf(path + used, size - used, "%d", run->fleet.pid[rank]);
         else {
             path[used++] = *at;
             path[used] = '\0';
@@ -79,7 +80,7 @@ static void remove_traces(void)
     rmdir(own_directory);
 }
 
-/* --- the ranks ------------------------------------------------------------------------ */
+/* --- the ranks --- */
 
 static void prepare(unsigned rank, void *arg)
 {
@@ -149,9 +150,10 @@ static int open_page(struct run *run, int *ret_fd)
     return 0;
 }
 
-/* --- joining -------------------------------------------------------------------------- */
+/* --- joining --- */
 
-/* The slowest rank of each sample; the median of the samples, and of the pairs' ratios. */
+/* The slowest rank of each sample; the median of the samples, and of the pairs' ratios.
+ */
 static void join_times(struct run *run, unsigned index, struct bench_row *row)
 {
     const struct bench_options *o = &run->page->options;
@@ -216,11 +218,12 @@ static int agrees(struct run *run, unsigned index, struct bench_took **took, int
         unsigned calls = bench_result(run->page, index, r)->calls;
         if (t->calls == calls && !t->disagree && took_same(t, zero))
             continue;
-        tool_fail("rank %u, %llu elements: the trace has %llu of %u calls, %llu of another "
-                  "kind%s",
-                  r, (unsigned long long)c->count, (unsigned long long)t->calls, calls,
-                  (unsigned long long)t->disagree,
-                  took_same(t, zero) ? "" : ", and another route than rank 0's");
+        tool_fail(
+            "rank %u, %llu elements: the trace has %llu of %u calls, %llu of another "
+            "kind%s",
+            r, (unsigned long long)c->count, (unsigned long long)t->calls, calls,
+            (unsigned long long)t->disagree,
+            took_same(t, zero) ? "" : ", and another route than rank 0's");
         fine = 0;
     }
     int engine = says.route == IPS_ROUTE_ENGINE && !declined;
@@ -251,7 +254,8 @@ static int read_traces(struct run *run, struct bench_took **took)
     return 0;
 }
 
-/* No call at all was taken: the communicator was declined, or the shim is switched off. */
+/* No call at all was taken: the communicator was declined, or the shim is switched off.
+ */
 static int was_declined(struct run *run, struct bench_took **took)
 {
     for (unsigned i = 0; i < run->page->ncases; i++)
@@ -260,14 +264,14 @@ static int was_declined(struct run *run, struct bench_took **took)
     return 1;
 }
 
-static int report_all(struct run *run, struct bench_took **took, struct bench_report *report)
+static int report_all(struct run *run, struct bench_took **took,
+                      struct bench_report *report)
 {
     int declined = was_declined(run, took), status = 0;
     bench_report_begin(report, &run->page->options, run->ranks);
     for (unsigned i = 0; i < run->page->ncases; i++) {
-        struct bench_row row = {.c = &run->page->cases[i],
-                                .ranks = run->ranks,
-                                .took = took[0][i]};
+        struct bench_row row = {
+            .c = &run->page->cases[i], .ranks = run->ranks, .took = took[0][i]};
         if (row.took.route == IPS_ROUTE_ENGINE)
             row.channels = ips_policy_decide(&ips_settings()->policy, run->ranks,
                                              row.c->count, row.c->type, row.c->op)
@@ -333,8 +337,8 @@ int cmd_bench(int argc, char **argv)
     if (report.json && fclose(report.json))
         status = tool_fail("cannot write %s: %s", plan.json, strerror(errno));
     if (status)
-        fprintf(stderr, "ipcshim: bench FAILED%s%s\n", own_directory[0] ? ", traces kept in " : "",
-                own_directory);
+        fprintf(stderr, "ipcshim: bench FAILED%s%s\n",
+                own_directory[0] ? ", traces kept in " : "", own_directory);
     else
         remove_traces();
     free(plan.cases);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ipcshim devices (hidden): what this machine has to run on, for tools/demo. Never counts the
- * CPU stand-in. */
+/* ipcshim devices (hidden): what this machine has to run on, for tools/demo. Never counts
+ * the CPU stand-in. */
 #include <stdio.h>
 
 #include "tools/device.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ipcshim policy: from which size on an AllReduce takes which route and protocol, and why,
- * under the IPCSHIM_* variables that are set. Exact: the size is the first one. */
+/* ipcshim policy: from which size on an AllReduce takes which route and protocol, and
+ * why, under the IPCSHIM_* variables that are set. Exact: the size is the first one. */
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +11,10 @@
 
 static const char help[] =
     "usage: ipcshim policy [--ranks N] [--type T] [--op O]\n\n"
-    "Prints from which size on an AllReduce of N ranks (default 2) takes which route and\n"
-    "protocol, and why, under the IPCSHIM_* variables that are set. Whether the engine gets\n"
+    "Prints from which size on an AllReduce of N ranks (default 2) takes which route "
+    "and\n"
+    "protocol, and why, under the IPCSHIM_* variables that are set. Whether the engine "
+    "gets\n"
     "a communicator at all is decided when it is made (see IPCSHIM_LOG=info).\n";
 
 struct query {
@@ -30,7 +32,8 @@ static int same(const struct ips_decision *a, const struct ips_decision *b)
     if (a->route != b->route || strcmp(a->reason, b->reason))
         return 0;
     return a->route == IPS_ROUTE_NCCL ||
-           (a->proto == b->proto && a->channels == b->channels && a->threads == b->threads);
+           (a->proto == b->proto && a->channels == b->channels &&
+            a->threads == b->threads);
 }
 
 static void print_row(const struct query *q, uint64_t count)
@@ -45,8 +48,9 @@ static void print_row(const struct query *q, uint64_t count)
         printf("%12s  nccl    %-8s  %8s  %7s  %s\n", size, "-", "-", "-", d.reason);
 }
 
-/* Prints every count in (low, high] that decides otherwise than the one before it. The ends
- * of an interval that changes and changes back look alike, so intervals start out small. */
+/* Prints every count in (low, high] that decides otherwise than the one before it. The
+ * ends of an interval that changes and changes back look alike, so intervals start out
+ * small. */
 static void print_changes(const struct query *q, uint64_t low, uint64_t high)
 {
     struct ips_decision at_low = decide(q, low), at_high = decide(q, high);
@@ -101,12 +105,14 @@ int cmd_policy(int argc, char **argv)
             query.ranks = (unsigned)ranks;
         } else if (option == 't') {
             if ((query.type = tool_parse_type(optarg)) < 0)
-                return tool_fail("--type %s: the engine knows int8, uint8, int32, uint32, "
-                                 "int64, uint64, float16, bfloat16, float32, float64",
-                                 optarg);
+                return tool_fail(
+                    "--type %s: the engine knows int8, uint8, int32, uint32, "
+                    "int64, uint64, float16, bfloat16, float32, float64",
+                    optarg);
         } else if (option == 'o') {
             if ((query.op = tool_parse_op(optarg)) < 0)
-                return tool_fail("--op %s: the engine knows sum, prod, max, min, avg", optarg);
+                return tool_fail("--op %s: the engine knows sum, prod, max, min, avg",
+                                 optarg);
         } else {
             return TOOL_USAGE;
         }

@@ -81,7 +81,8 @@ int device_open(struct device *device, unsigned rank)
     device->ordinal = (int)(rank % (unsigned)count);
     error = CHECK(device->gpu->cuDeviceGet(&device->id, device->ordinal));
     if (!error)
-        error = CHECK(device->gpu->cuDevicePrimaryCtxRetain(&device->context, device->id));
+        error =
+            CHECK(device->gpu->cuDevicePrimaryCtxRetain(&device->context, device->id));
     if (!error)
         error = CHECK(device->gpu->cuCtxPushCurrent(device->context));
     return error;
@@ -144,7 +145,8 @@ int device_wait(struct device *device, gpu_stream stream, double seconds)
 {
     struct timespec start, now;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    for (unsigned polls = 1;; polls++) { /* yields: on the stand-in, the GPU is a thread */
+    for (unsigned polls = 1;;
+         polls++) { /* yields: on the stand-in, the GPU is a thread */
         int error = device->gpu->cuStreamQuery(stream);
         if (error != GPU_ERROR_NOT_READY)
             return check(error, "cuStreamQuery(stream)");

@@ -25,11 +25,12 @@ struct device {
     int (*cuGraphDestroy)(gpu_graph graph);
 };
 
-/* Devices that libcuda.so.1 shows; 0 when there is none. *ret_simulated: it is the stand-in.
- * Initializes the driver: call it in a process that may be thrown away. */
+/* Devices that libcuda.so.1 shows; 0 when there is none. *ret_simulated: it is the
+ * stand-in. Initializes the driver: call it in a process that may be thrown away. */
 int device_count(int *ret_simulated);
 
-/* Makes the primary context of device `rank` modulo their number current on this thread. */
+/* Makes the primary context of device `rank` modulo their number current on this thread.
+ */
 int device_open(struct device *device, unsigned rank);
 void device_close(struct device *device);
 
@@ -44,8 +45,8 @@ int device_fill(struct device *device, gpu_ptr to, unsigned char value, size_t b
                 gpu_stream stream);
 int device_stream(struct device *device, gpu_stream *ret);
 
-/* Waits until the stream is idle, or gives -ETIMEDOUT after the seconds: an AllReduce whose
- * peer died must not hang its tester. */
+/* Waits until the stream is idle, or gives -ETIMEDOUT after the seconds: an AllReduce
+ * whose peer died must not hang its tester. */
 int device_wait(struct device *device, gpu_stream stream, double seconds);
 
 /* Captures what `enqueue` puts on the stream into an executable graph. */

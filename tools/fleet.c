@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* N rank processes. Signals are taken with sigtimedwait, so that no handler runs; children
- * get the original mask back. */
+/* N rank processes. Signals are taken with sigtimedwait, so that no handler runs;
+ * children get the original mask back. */
 #include "tools/fleet.h"
 
 #include <errno.h>

@@ -21,7 +21,7 @@ struct fleet_sync {
 struct fleet {
     unsigned nranks;
     pid_t pid[FLEET_MAX];
-    int status[FLEET_MAX]; /* of waitpid; -1 while it runs */
+    int status[FLEET_MAX];   /* of waitpid; -1 while it runs */
     struct fleet_sync *sync; /* marked failed when a rank fails; may be NULL */
     int keep_going;          /* do not end the others when one fails */
 };
@@ -31,13 +31,14 @@ void *fleet_share(size_t bytes, int *ret_fd);
 /* Maps it in the child. */
 void *fleet_attach(int fd, size_t bytes);
 
-/* Starts nranks processes; each calls prepare(rank, arg) (environment, descriptors) and then
- * executes argv. 0, or a negative errno with everything ended again. */
+/* Starts nranks processes; each calls prepare(rank, arg) (environment, descriptors) and
+ * then executes argv. 0, or a negative errno with everything ended again. */
 int fleet_start(struct fleet *fleet, unsigned nranks, char *const argv[],
                 void (*prepare)(unsigned rank, void *arg), void *arg);
 
-/* Waits for all, forwarding signals; calls tick(arg) about every 50 ms. The exit status of
- * the first rank that failed (128 + signal when killed), or 0. *ret_rank: which it was. */
+/* Waits for all, forwarding signals; calls tick(arg) about every 50 ms. The exit status
+ * of the first rank that failed (128 + signal when killed), or 0. *ret_rank: which it
+ * was. */
 int fleet_wait(struct fleet *fleet, void (*tick)(void *arg), void *arg, int *ret_rank);
 
 /* In a rank: waits until all ranks are here; -EPIPE when a rank has failed. */

@@ -25,7 +25,9 @@ static int usage(FILE *to)
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].help)
             fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
-    fprintf(to, "\nipcshim COMMAND --help tells more; ipcshim --version names the version.\n");
+    fprintf(
+        to,
+        "\nipcshim COMMAND --help tells more; ipcshim --version names the version.\n");
     return to == stdout ? 0 : TOOL_USAGE;
 }
 

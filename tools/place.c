@@ -44,10 +44,11 @@ const char *place_shim(void)
         try_path(found, "%s/../lib/libipcshim.so", own) ||
         try_path(found, "%s/../lib64/libipcshim.so", own))
         return found;
-    fprintf(stderr,
-            "ipcshim: no libipcshim.so in %s/../shim, %s, %s/../lib or %s/../lib64: build "
-            "or install it\n",
-            own, IPCSHIM_LIBDIR, own, own);
+    fprintf(
+        stderr,
+        "ipcshim: no libipcshim.so in %s/../shim, %s, %s/../lib or %s/../lib64: build "
+        "or install it\n",
+        own, IPCSHIM_LIBDIR, own, own);
     return NULL;
 }
 
@@ -60,10 +61,11 @@ const char *place_simgpu(void)
         *strrchr(found, '/') = '\0';
         return found;
     }
-    fprintf(stderr,
-            "ipcshim: the CPU stand-in is not in %s/simgpu: build with -Dsimgpu=enabled, or "
-            "use a machine with a GPU\n",
-            own);
+    fprintf(
+        stderr,
+        "ipcshim: the CPU stand-in is not in %s/simgpu: build with -Dsimgpu=enabled, or "
+        "use a machine with a GPU\n",
+        own);
     return NULL;
 }
 
@@ -124,8 +126,9 @@ int place_choose_device(int wanted, unsigned devices)
     if (real)
         return PLACE_GPU;
     if (wanted == PLACE_GPU) {
-        fprintf(stderr, "ipcshim: libcuda.so.1 shows no GPU here: --device sim runs on the "
-                        "CPU stand-in\n");
+        fprintf(stderr,
+                "ipcshim: libcuda.so.1 shows no GPU here: --device sim runs on the "
+                "CPU stand-in\n");
         return -1;
     }
     if (wanted == PLACE_AUTO)
@@ -135,7 +138,8 @@ int place_choose_device(int wanted, unsigned devices)
 
 int place_preload(void)
 {
-    static const char *const path_variables[] = {"VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH"};
+    static const char *const path_variables[] = {"VLLM_NCCL_SO_PATH",
+                                                 "SGLANG_NCCL_SO_PATH"};
     const char *shim = place_shim();
     if (!shim || prepend("LD_PRELOAD", shim))
         return -1;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inputs and reference of an AllReduce.
  *
- * Error bound. Let u be the unit roundoff of the type (2^-11 float16, 2^-8 bfloat16, 2^-24
- * float32, 2^-53 float64). A result that rounds to the type after each of the n-1 additions,
- * in any order, differs from the exact sum by at most ((1+u)^(n-1) - 1) * sum|x_i| (Higham,
- * "Accuracy and Stability of Numerical Algorithms", 4.2). One that keeps more precision in
- * between is better, never worse. avg multiplies each input by c, the type's rounded 1/n, so
- * one more rounding: ((1+u)^n - 1) * sum|c * x_i|. prod: ((1+u)^(n-1) - 1) * |prod x_i|.
- * The inputs keep clear of overflow and of subnormals, so no absolute term is needed.
- * max and min, and all integer operations, are exact. */
+ * Error bound. Let u be the unit roundoff of the type (2^-11 float16, 2^-8 bfloat16,
+ * 2^-24 float32, 2^-53 float64). A result that rounds to the type after each of the n-1
+ * additions, in any order, differs from the exact sum by at most ((1+u)^(n-1) - 1) *
+ * sum|x_i| (Higham, "Accuracy and Stability of Numerical Algorithms", 4.2). One that
+ * keeps more precision in between is better, never worse. avg multiplies each input by c,
+ * the type's rounded 1/n, so one more rounding: ((1+u)^n - 1) * sum|c * x_i|. prod:
+ * ((1+u)^(n-1) - 1) * |prod x_i|. The inputs keep clear of overflow and of subnormals, so
+ * no absolute term is needed. max and min, and all integer operations, are exact. */
 #include "tools/reference.h"
 
 #include <math.h>
@@ -60,7 +60,7 @@ uint64_t ips_hash(const void *data, uint64_t bytes)
     return ips_mix(hash ^ tail);
 }
 
-/* --- floats as bits ------------------------------------------------------------------- */
+/* --- floats as bits --- */
 
 static uint64_t float_pack(const struct float_format *f, uint64_t sign, uint64_t exponent,
                            uint64_t mantissa)
@@ -117,7 +117,7 @@ static long double float_reciprocal(const struct float_format *f, unsigned n)
     return ldexpl(fraction, exponent - (int)f->mantissa - 1);
 }
 
-/* --- inputs --------------------------------------------------------------------------- */
+/* --- inputs --- */
 
 static uint64_t random_float(const struct ips_payload *p, uint64_t random)
 {
@@ -126,8 +126,8 @@ static uint64_t random_float(const struct ips_payload *p, uint64_t random)
     uint64_t mantissa = random >> 12 & ((UINT64_C(1) << f->mantissa) - 1);
     /* Factors in [0.5, 2): eight of them stay in float16's normal range. Otherwise
      * magnitudes from 2^-6 to 4, so that the terms of a sum differ in scale. */
-    uint64_t exponent = p->op == IPS_PROD ? bias - 1 + (random >> 1 & 1)
-                                          : bias - 6 + (random >> 1 & 7);
+    uint64_t exponent =
+        p->op == IPS_PROD ? bias - 1 + (random >> 1 & 1) : bias - 6 + (random >> 1 & 7);
     return float_pack(f, random & 1, exponent, mantissa);
 }
 
@@ -136,7 +136,8 @@ static uint64_t exact_float(const struct ips_payload *p, uint64_t random)
     const struct float_format *f = &formats[p->type];
     double value;
     if (p->op == IPS_PROD)
-        value = ldexp(random & 1 ? -1 : 1, (int)(random >> 1 & 1) - (int)(random >> 2 & 1));
+        value =
+            ldexp(random & 1 ? -1 : 1, (int)(random >> 1 & 1) - (int)(random >> 2 & 1));
     else
         value = ((int)(random % 17) - 8) * 0.25; /* sums of 8 fit bfloat16's 8 bits */
     return float_exact(f, value);
@@ -179,7 +180,8 @@ static uint64_t rank_seed(const struct ips_payload *p, unsigned rank)
     return ips_mix(p->seed ^ ips_mix(rank + 1));
 }
 
-void ips_payload_fill(const struct ips_payload *p, unsigned rank, uint64_t count, void *out)
+void ips_payload_fill(const struct ips_payload *p, unsigned rank, uint64_t count,
+                      void *out)
 {
     unsigned bytes = ips_type_bytes(p->type);
     uint64_t seed = rank_seed(p, rank);
@@ -190,7 +192,7 @@ void ips_payload_fill(const struct ips_payload *p, unsigned rank, uint64_t count
     }
 }
 
-/* --- reference ------------------------------------------------------------------------ */
+/* --- reference --- */
 
 static uint64_t truncate_to(unsigned bytes, uint64_t x)
 {

@@ -75,7 +75,8 @@ int tool_parse_size(const char *text, uint64_t *ret)
     unsigned long long value = strtoull(text, &end, 10);
     if (!isdigit((unsigned char)*text) || errno)
         return -1;
-    const char *units = "KMG", *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    const char *units = "KMG",
+               *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
     unsigned shift = 0;
     if (unit) {
         shift = 10 * (unsigned)(unit - units + 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ipcshim command's parts share: the subcommands, reading of options, and the one
- * way to fail. Every subcommand returns the process's exit status: 0 done, 1 the thing that
- * was run failed, 2 it was asked wrongly or could not start. */
+/* What the ipcshim command's parts share: the subcommands, reading of options, and the
+ * one way to fail. Every subcommand returns the process's exit status: 0 done, 1 the
+ * thing that was run failed, 2 it was asked wrongly or could not start. */
 #ifndef IPS_TOOLS_TOOL_H
 #define IPS_TOOLS_TOOL_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into one rank: kills the process at the nth time that the stand-in driver opens a
- * peer's memory (it reads the link of the peer's descriptor), in the middle of the set-up.
- * IPS_KILL_AT=n. */
+/* Preloaded into one rank: kills the process at the nth time that the stand-in driver
+ * opens a peer's memory (it reads the link of the peer's descriptor), in the middle of
+ * the set-up. IPS_KILL_AT=n. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>

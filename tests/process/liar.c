@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An NCCL that is wrong in one element: stands between the shim and the stand-in NCCL (named
- * by IPS_LIAR_NCCL), and leaves the last element of every AllReduce out. What checks results
- * must notice. */
+/* An NCCL that is wrong in one element: stands between the shim and the stand-in NCCL
+ * (named by IPS_LIAR_NCCL), and leaves the last element of every AllReduce out. What
+ * checks results must notice. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -21,14 +21,14 @@ static void *real(const char *name)
     return handle ? dlsym(handle, name) : NULL;
 }
 
-#define FORWARD(name, parameters, arguments)                                               \
-    EXPORT int name parameters;                                                            \
-    int name parameters                                                                    \
-    {                                                                                      \
-        int(*function) parameters = NULL;                                                  \
-        void *found = real(#name);                                                         \
-        memcpy(&function, &found, sizeof function);                                        \
-        return function arguments;                                                         \
+#define FORWARD(name, parameters, arguments)        \
+    EXPORT int name parameters;                     \
+    int name parameters                             \
+    {                                               \
+        int(*function) parameters = NULL;           \
+        void *found = real(#name);                  \
+        memcpy(&function, &found, sizeof function); \
+        return function arguments;                  \
     }
 
 FORWARD(ncclGetVersion, (int *version), (version))
@@ -50,8 +50,8 @@ const char *ncclGetErrorString(int error)
     return "an error";
 }
 
-EXPORT int ncclAllReduce(const void *in, void *out, size_t count, int type, int op, void *comm,
-                         void *stream);
+EXPORT int ncclAllReduce(const void *in, void *out, size_t count, int type, int op,
+                         void *comm, void *stream);
 int ncclAllReduce(const void *in, void *out, size_t count, int type, int op, void *comm,
                   void *stream)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starts the ranks of a test:
  *   ips-worker [--threads] [--keep-going] --ranks N [--env R:NAME=VALUE]... SCRIPT
- * R is a rank or "*". NAME= alone removes the variable. The exit status is the first failed
- * rank's. Every rank prints "rank R: C checks, F failed" on stdout at its end. */
+ * R is a rank or "*". NAME= alone removes the variable. The exit status is the first
+ * failed rank's. Every rank prints "rank R: C checks, F failed" on stdout at its end. */
 #include <getopt.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -42,8 +42,8 @@ static void prepare(unsigned rank, void *arg)
 
 static int be_rank(struct worker_page *page, unsigned rank, const char *script)
 {
-    struct worker worker = {.page = page, .rank = rank, .nranks = page->sync.nranks,
-                            .timeout_s = 60};
+    struct worker worker = {
+        .page = page, .rank = rank, .nranks = page->sync.nranks, .timeout_s = 60};
     return worker_run(&worker, script);
 }
 
@@ -97,8 +97,8 @@ static int run_processes(struct fleet *fleet, int fd, unsigned nranks, const cha
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"ranks", required_argument, NULL, 'n'}, {"env", required_argument, NULL, 'e'},
-        {"threads", no_argument, NULL, 't'},     {"keep-going", no_argument, NULL, 'k'},
+        {"ranks", required_argument, NULL, 'n'},   {"env", required_argument, NULL, 'e'},
+        {"threads", no_argument, NULL, 't'},       {"keep-going", no_argument, NULL, 'k'},
         {"rank-of", required_argument, NULL, 'f'}, {0}};
     struct plan plan = {0};
     struct fleet fleet = {0};

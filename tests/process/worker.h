@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker: rank processes (or threads) that work through one script, so that one start
  * covers hundreds of cases. worker.c starts the ranks, worker_rank.c reads the script,
- * worker_allreduce.c and worker_calls.c do what it says. Everything is checked in the rank;
- * a failed check is printed on stdout as "rank R line L: FAIL ...". */
+ * worker_allreduce.c and worker_calls.c do what it says. Everything is checked in the
+ * rank; a failed check is printed on stdout as "rank R line L: FAIL ...". */
 #ifndef IPS_TESTS_WORKER_H
 #define IPS_TESTS_WORKER_H
 
@@ -47,7 +47,8 @@ const char *words_text(const struct words *words, const char *key, const char *s
 long words_number(const struct words *words, const char *key, long standard);
 int words_type(const struct words *words); /* type=, default float32 */
 int words_op(const struct words *words);   /* op=, default sum */
-nccl_comm words_comm(const struct words *words, struct worker *worker); /* comm=, default A */
+nccl_comm words_comm(const struct words *words,
+                     struct worker *worker); /* comm=, default A */
 
 /* Counts a check; a failed one is printed with its text. Returns whether it held. */
 int worker_check(struct worker *worker, int holds, const char *format, ...)
@@ -58,7 +59,8 @@ int worker_allreduce(struct worker *worker, const struct words *words);
 int worker_collective(struct worker *worker, const struct words *words);
 int worker_invalid(struct worker *worker, const struct words *words);
 
-/* Puts something foreign where the next communicator's ranks will meet (worker_plant.c). */
+/* Puts something foreign where the next communicator's ranks will meet (worker_plant.c).
+ */
 int worker_plant(struct worker *worker, const char *kind);
 
 /* Works through the script; the process's exit status. */

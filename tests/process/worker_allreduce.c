@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One AllReduce case: `calls` of them at once, `replays` times over with new data, each
- * output checked element by element, compared between ranks by hash, and nothing outside the
- * outputs touched.
+ * output checked element by element, compared between ranks by hash, and nothing outside
+ * the outputs touched.
  *
  *   ar count=N [type=T] [op=O] [comm=L] [values=random|exact|special] [inplace=1]
  *      [off=K]       input and output K and K+1 elements off; 'off=rank': by rank
  *      [mode=eager|burst|group|graph] [calls=C] [replays=R] [expect=CODE]
  *
- * eager: one stream. burst: a stream after the other, another order on every rank, without
- * waiting in between: only the issue order keeps the calls apart. group: in one group.
- * graph: captured once, replayed. Same arguments on all ranks. */
+ * eager: one stream. burst: a stream after the other, another order on every rank,
+ * without waiting in between: only the issue order keeps the calls apart. group: in one
+ * group. graph: captured once, replayed. Same arguments on all ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,13 +50,13 @@ static int read_job(struct job *job, const struct words *words)
     struct worker *worker = job->worker;
     const char *values = words_text(words, "values", "random");
     const char *off = words_text(words, "off", "0");
-    job->payload = (struct ips_payload){
-        .nranks = worker->nranks,
-        .type = (enum ips_type)words_type(words),
-        .op = (enum ips_op)words_op(words),
-        .values = !strcmp(values, "exact")     ? IPS_VALUES_EXACT
-                  : !strcmp(values, "special") ? IPS_VALUES_SPECIAL
-                                               : IPS_VALUES_RANDOM};
+    job->payload =
+        (struct ips_payload){.nranks = worker->nranks,
+                             .type = (enum ips_type)words_type(words),
+                             .op = (enum ips_op)words_op(words),
+                             .values = !strcmp(values, "exact")     ? IPS_VALUES_EXACT
+                                       : !strcmp(values, "special") ? IPS_VALUES_SPECIAL
+                                                                    : IPS_VALUES_RANDOM};
     job->comm = words_comm(words, worker);
     job->count = (uint64_t)words_number(words, "count", 1);
     job->bytes = job->count * ips_type_bytes(job->payload.type);
@@ -87,7 +87,8 @@ static int make_buffers(struct job *job)
     return device_alloc(&job->worker->device, job->room, &job->base);
 }
 
-static struct ips_payload payload_of(const struct job *job, unsigned replay, unsigned call)
+static struct ips_payload payload_of(const struct job *job, unsigned replay,
+                                     unsigned call)
 {
     struct ips_payload payload = job->payload;
     payload.seed = ips_mix(job->worker->serial * 4096u + replay * 64 + call);
@@ -144,7 +145,8 @@ static int wait_all(struct worker *worker)
 static int untouched(const struct job *job)
 {
     for (unsigned k = 0; k < job->calls; k++)
-        memcpy(job->image + job->region[k].out, job->got + job->region[k].out, job->bytes);
+        memcpy(job->image + job->region[k].out, job->got + job->region[k].out,
+               job->bytes);
     return memcmp(job->image, job->got, job->room) == 0;
 }
 
@@ -163,7 +165,8 @@ static int check(struct job *job, unsigned replay)
 {
     struct worker *worker = job->worker;
     uint64_t hash = 0;
-    if (device_download(&worker->device, job->got, job->base, job->room, worker->stream[0]))
+    if (device_download(&worker->device, job->got, job->base, job->room,
+                        worker->stream[0]))
         return -1;
     for (unsigned k = 0; k < job->calls; k++) {
         struct ips_payload payload = payload_of(job, replay, k);

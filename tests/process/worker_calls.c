@@ -39,12 +39,14 @@ static int enqueue(struct collective *c, const char *name)
     if (!strcmp(name, "broadcast"))
         return n->Broadcast(in, out, c->count, type, c->root, c->comm, stream);
     if (!strcmp(name, "bcast"))
-        return n->Bcast((void *)(uintptr_t)c->in, c->count, type, c->root, c->comm, stream);
+        return n->Bcast((void *)(uintptr_t)c->in, c->count, type, c->root, c->comm,
+                        stream);
     if (!strcmp(name, "ring")) {
         n->GroupStart();
         int error = n->Send(in, c->count, type, (rank + 1) % nranks, c->comm, stream);
         if (!error)
-            error = n->Recv(out, c->count, type, (rank + nranks - 1) % nranks, c->comm, stream);
+            error = n->Recv(out, c->count, type, (rank + nranks - 1) % nranks, c->comm,
+                            stream);
         int end = n->GroupEnd();
         return error ? error : end;
     }
@@ -57,7 +59,8 @@ static int right(struct collective *c, const char *name)
     unsigned nranks = c->worker->nranks, rank = c->worker->rank;
     struct ips_mismatch first;
     if (!strcmp(name, "reducescatter"))
-        return !ips_payload_check(&c->payload, rank * c->count, c->count, c->host, &first);
+        return !ips_payload_check(&c->payload, rank * c->count, c->count, c->host,
+                                  &first);
     if (!strcmp(name, "reduce"))
         return (int)rank != c->root ||
                !ips_payload_check(&c->payload, 0, c->count, c->host, &first);
@@ -66,7 +69,8 @@ static int right(struct collective *c, const char *name)
             ips_payload_fill(&c->payload, r, c->count, c->wanted + r * c->bytes);
         return !memcmp(c->host, c->wanted, nranks * c->bytes);
     }
-    unsigned from = !strcmp(name, "ring") ? (rank + nranks - 1) % nranks : (unsigned)c->root;
+    unsigned from =
+        !strcmp(name, "ring") ? (rank + nranks - 1) % nranks : (unsigned)c->root;
     ips_payload_fill(&c->payload, from, c->count, c->wanted);
     return !memcmp(c->host, c->wanted, c->bytes);
 }
@@ -150,21 +154,22 @@ int worker_invalid(struct worker *worker, const struct words *words)
         int wanted = real.AllReduce(in, out, c->count, c->type, c->op, comm, stream);
         int got = worker->nccl.AllReduce(in, out, c->count, c->type, c->op, comm, stream);
         worker_check(worker, wanted != 0, "%s: NCCL itself accepts it", c->what);
-        worker_check(worker, got == wanted, "%s: code %d, NCCL says %d", c->what, got, wanted);
+        worker_check(worker, got == wanted, "%s: code %d, NCCL says %d", c->what, got,
+                     wanted);
     }
     int wanted = real.CommInitRank(NULL, 2, worker->page->id, 0);
     int got = worker->nccl.CommInitRank(NULL, 2, worker->page->id, 0);
-    worker_check(worker, wanted && got == wanted, "init into NULL: code %d, NCCL says %d", got,
-                 wanted);
+    worker_check(worker, wanted && got == wanted, "init into NULL: code %d, NCCL says %d",
+                 got, wanted);
     nccl_comm comm = NULL;
     wanted = real.CommInitRank(&comm, 2, worker->page->id, 7);
     got = worker->nccl.CommInitRank(&comm, 2, worker->page->id, 7);
-    worker_check(worker, wanted && got == wanted, "rank 7 of 2: code %d, NCCL says %d", got,
-                 wanted);
+    worker_check(worker, wanted && got == wanted, "rank 7 of 2: code %d, NCCL says %d",
+                 got, wanted);
     wanted = real.GetUniqueId(NULL);
     got = worker->nccl.GetUniqueId(NULL);
-    worker_check(worker, wanted && got == wanted, "id into NULL: code %d, NCCL says %d", got,
-                 wanted);
+    worker_check(worker, wanted && got == wanted, "id into NULL: code %d, NCCL says %d",
+                 got, wanted);
     device_free(&worker->device, buffer);
     return fleet_barrier(&worker->page->sync);
 }

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A foreign segment in the way: makes the file that the next communicator's ranks will meet
- * in, as somebody else would have left it.
- *   garbage  random bytes in a file of the right size
- *   record   records that look right but are another communicator's
- *   size     a file of another size
- *   owner    another user's file
- *   link     a symbolic link */
+/* A foreign segment in the way: makes the file that the next communicator's ranks will
+ * meet in, as somebody else would have left it. garbage  random bytes in a file of the
+ * right size record   records that look right but are another communicator's size     a
+ * file of another size owner    another user's file link     a symbolic link */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

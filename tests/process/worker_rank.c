@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the script in one rank. A line is a command and key=value words; "@R" in front of it
- * restricts it to rank R. Commands that all ranks must reach together say so.
+/* Reads the script in one rank. A line is a command and key=value words; "@R" in front of
+ * it restricts it to rank R. Commands that all ranks must reach together say so.
  *
  *   comm L [expect=CODE] [config=1] [plant=KIND]   all: make communicator L (a letter)
  *   ar ...                            all: AllReduce and check, see worker_allreduce.c
@@ -131,8 +131,9 @@ static int flood(struct worker *worker, unsigned calls)
 {
     unsigned failed = 0;
     for (unsigned i = 0; i < calls; i++)
-        failed += worker->nccl.AllReduce((void *)256, (void *)256, 0, IPS_FLOAT32, IPS_SUM,
-                                         worker->comm[0], worker->stream[0]) != 0;
+        failed +=
+            worker->nccl.AllReduce((void *)256, (void *)256, 0, IPS_FLOAT32, IPS_SUM,
+                                   worker->comm[0], worker->stream[0]) != 0;
     worker_check(worker, !failed, "%u of %u calls failed", failed, calls);
     return 0;
 }
@@ -229,7 +230,8 @@ int worker_run(struct worker *worker, const char *script)
     free(line);
     if (file)
         fclose(file);
-    printf("rank %u: %u checks, %u failed\n", worker->rank, worker->checks, worker->failures);
+    printf("rank %u: %u checks, %u failed\n", worker->rank, worker->checks,
+           worker->failures);
     fflush(stdout);
     return worker->failures ? 1 : 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The smallest test framework: CHECK counts, a failure is printed and the test goes on, and
- * CHECK_RESULT() is main's exit status. A program that checked nothing fails. */
+/* The smallest test framework: CHECK counts, a failure is printed and the test goes on,
+ * and CHECK_RESULT() is main's exit status. A program that checked nothing fails. */
 #ifndef IPS_TESTS_CHECK_H
 #define IPS_TESTS_CHECK_H
 
@@ -8,15 +8,15 @@
 
 static unsigned check_count, check_failures;
 
-#define CHECK(condition, ...)                                                              \
-    do {                                                                                   \
-        check_count++;                                                                     \
-        if (!(condition)) {                                                                \
-            check_failures++;                                                              \
-            printf("%s:%d: %s", __FILE__, __LINE__, #condition);                         \
-            printf(": " __VA_ARGS__);                                                      \
-            printf("\n");                                                                  \
-        }                                                                                  \
+#define CHECK(condition, ...)                                    \
+    do {                                                         \
+        check_count++;                                           \
+        if (!(condition)) {                                      \
+            check_failures++;                                    \
+            printf("%s:%d: %s", __FILE__, __LINE__, #condition); \
+            printf(": " __VA_ARGS__);                            \
+            printf("\n");                                        \
+        }                                                        \
     } while (0)
 
 static inline int check_result(void)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The policy is total, bounded and monotone, says why, and depends on its arguments only. */
+/* The policy is total, bounded and monotone, says why, and depends on its arguments only.
+ */
 #include "policy/policy.h"
 
 #include <string.h>
@@ -38,9 +39,11 @@ static void test_what_stays_with_nccl(void)
     for (int type = -2; type < 300; type++) {
         struct ips_decision d = ips_policy_decide(&s, 4, 8, type, IPS_SUM);
         check_sound(&d, &s);
-        CHECK((d.route == IPS_ROUTE_ENGINE) == (type >= 0 && type < IPS_TYPES), "%d", type);
+        CHECK((d.route == IPS_ROUTE_ENGINE) == (type >= 0 && type < IPS_TYPES), "%d",
+              type);
         CHECK((ips_type_bytes(type) != 0) == (type >= 0 && type < IPS_TYPES), "%d", type);
-        CHECK((ips_type_name(type) != NULL) == (type >= 0 && type < IPS_TYPES), "%d", type);
+        CHECK((ips_type_name(type) != NULL) == (type >= 0 && type < IPS_TYPES), "%d",
+              type);
     }
     const int ops[] = {-1, 5, 6, 77, 0x7fffffff};
     for (unsigned i = 0; i < sizeof ops / sizeof ops[0]; i++) {
@@ -57,7 +60,8 @@ static void test_overflow(void)
     s.max_bytes = UINT64_MAX;
     for (int type = 0; type < IPS_TYPES; type++) {
         unsigned size = ips_type_bytes(type);
-        const uint64_t counts[] = {UINT64_MAX, size > 1 ? UINT64_MAX / size + 1 : UINT64_MAX,
+        const uint64_t counts[] = {UINT64_MAX,
+                                   size > 1 ? UINT64_MAX / size + 1 : UINT64_MAX,
                                    (UINT64_MAX >> 1) + 1, UINT64_MAX / size - 1};
         for (unsigned i = 0; i < 4; i++) {
             struct ips_decision d = ips_policy_decide(&s, 2, counts[i], type, IPS_SUM);
@@ -105,10 +109,12 @@ static void test_exact_edges(void)
     const struct {
         uint64_t bytes;
         int proto; /* -1: NCCL */
-    } edges[] = {{0, IPS_LL},       {1000, IPS_LL},     {1001, IPS_LL128}, {2000, IPS_LL128},
-                 {2001, IPS_SIMPLE}, {3000, IPS_SIMPLE}, {3001, -1}};
+    } edges[] = {{0, IPS_LL},       {1000, IPS_LL},     {1001, IPS_LL128},
+                 {2000, IPS_LL128}, {2001, IPS_SIMPLE}, {3000, IPS_SIMPLE},
+                 {3001, -1}};
     for (unsigned i = 0; i < sizeof edges / sizeof edges[0]; i++) {
-        struct ips_decision d = ips_policy_decide(&s, 2, edges[i].bytes, IPS_INT8, IPS_MAX);
+        struct ips_decision d =
+            ips_policy_decide(&s, 2, edges[i].bytes, IPS_INT8, IPS_MAX);
         int proto = d.route == IPS_ROUTE_NCCL ? -1 : (int)d.proto;
         CHECK(proto == edges[i].proto, "%llu bytes", (unsigned long long)edges[i].bytes);
     }
@@ -149,8 +155,8 @@ static void test_wild_settings(void)
 {
     for (uint32_t channels = 0; channels < 40; channels += 13)
         for (int32_t proto = -3; proto < 9; proto++) {
-            struct ips_policy_settings s = {.proto = proto, .max_channels = channels,
-                                            .max_bytes = UINT64_MAX};
+            struct ips_policy_settings s = {
+                .proto = proto, .max_channels = channels, .max_bytes = UINT64_MAX};
             struct ips_decision d = ips_policy_decide(&s, 3, 1 << 22, IPS_INT64, IPS_AVG);
             check_sound(&d, &s);
         }
@@ -163,8 +169,10 @@ static void test_pure(void)
     for (unsigned ranks = 0; ranks < 10; ranks++)
         for (uint64_t count = 0; count < 1 << 20; count = count * 2 + 1)
             for (int type = 0; type < IPS_TYPES; type++) {
-                struct ips_decision x = ips_policy_decide(&a, ranks, count, type, IPS_MIN);
-                struct ips_decision y = ips_policy_decide(&b, ranks, count, type, IPS_MIN);
+                struct ips_decision x =
+                    ips_policy_decide(&a, ranks, count, type, IPS_MIN);
+                struct ips_decision y =
+                    ips_policy_decide(&b, ranks, count, type, IPS_MIN);
                 CHECK(x.route == y.route && x.reason == y.reason);
                 CHECK(x.route == IPS_ROUTE_NCCL ||
                       (x.proto == y.proto && x.channels == y.channels &&

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference that all other tests rely on: it accepts results rounded after every step in
- * any order, and notices a flipped bit, a missing rank, stale data and the wrong zero. */
+/* The reference that all other tests rely on: it accepts results rounded after every step
+ * in any order, and notices a flipped bit, a missing rank, stale data and the wrong zero.
+ */
 #include "tools/reference.h"
 
 #include <math.h>
@@ -25,11 +26,11 @@ static void reduce(const struct ips_payload *p, void *out, unsigned first)
             if (p->op == IPS_AVG)
                 x = p->type == IPS_FLOAT32 ? (float)x * (1.0f / (float)p->nranks)
                                            : x * (1.0 / p->nranks);
-            double y = k == 0               ? x
-                       : p->op == IPS_PROD  ? total[i] * x
-                       : p->op == IPS_MAX   ? fmax(total[i], x)
-                       : p->op == IPS_MIN   ? fmin(total[i], x)
-                                            : total[i] + x;
+            double y = k == 0              ? x
+                       : p->op == IPS_PROD ? total[i] * x
+                       : p->op == IPS_MAX  ? fmax(total[i], x)
+                       : p->op == IPS_MIN  ? fmin(total[i], x)
+                                           : total[i] + x;
             total[i] = p->type == IPS_FLOAT32 ? (float)y : y;
         }
     }
@@ -74,7 +75,8 @@ static void test_integers(void)
                 memcpy(&x[r], bytes, 8);
                 int is_signed = type == IPS_INT8 || type == IPS_INT32;
                 if (is_signed)
-                    x[r] = (int64_t)((uint64_t)x[r] << (64 - 8 * size)) >> (64 - 8 * size);
+                    x[r] =
+                        (int64_t)((uint64_t)x[r] << (64 - 8 * size)) >> (64 - 8 * size);
             }
             if (type == IPS_UINT64 && op > IPS_PROD)
                 continue; /* needs unsigned comparisons: covered by the others */
@@ -88,23 +90,26 @@ static void test_integers(void)
                     y = x[r];
             }
             if (op == IPS_AVG) {
-                int is_signed = type == IPS_INT8 || type == IPS_INT32 || type == IPS_INT64;
+                int is_signed =
+                    type == IPS_INT8 || type == IPS_INT32 || type == IPS_INT64;
                 unsigned shift = 64 - 8 * size;
                 y = is_signed ? ((int64_t)((uint64_t)y << shift) >> shift) / 3
                               : (int64_t)(((uint64_t)y << shift >> shift) / 3);
             }
-            CHECK(!ips_payload_check(&p, 0, 1, &y, &first), "%s %s: got %lld, reference %g",
-                  ips_type_name(type), ips_op_name(op), (long long)y, first.wanted);
+            CHECK(!ips_payload_check(&p, 0, 1, &y, &first),
+                  "%s %s: got %lld, reference %g", ips_type_name(type), ips_op_name(op),
+                  (long long)y, first.wanted);
             y ^= 1;
-            CHECK(ips_payload_check(&p, 0, 1, &y, &first) == 1, "%s %s", ips_type_name(type),
-                  ips_op_name(op));
+            CHECK(ips_payload_check(&p, 0, 1, &y, &first) == 1, "%s %s",
+                  ips_type_name(type), ips_op_name(op));
         }
 }
 
 /* An exact sum of a type, made by adding ranks' exact values as float32. */
 static void test_notices(void)
 {
-    struct ips_payload p = {5, 4, IPS_FLOAT32, IPS_SUM, IPS_VALUES_EXACT}, stale = p, less = p;
+    struct ips_payload p = {5, 4, IPS_FLOAT32, IPS_SUM, IPS_VALUES_EXACT}, stale = p,
+                       less = p;
     unsigned char out[COUNT * 8];
     struct ips_mismatch first;
     reduce(&p, out, 0);
@@ -131,7 +136,8 @@ static void test_notices(void)
         stale.nranks = n - 1;
         reduce(&stale, out, 0);
         stale.seed = p.seed;
-        CHECK(n == 2 || ips_payload_check(&p, 0, COUNT, out, &first) > COUNT / 2, "n %u", n);
+        CHECK(n == 2 || ips_payload_check(&p, 0, COUNT, out, &first) > COUNT / 2, "n %u",
+              n);
     }
 }
 
@@ -161,7 +167,8 @@ static void test_half_bound(void)
     struct ips_payload p = {11, 2, IPS_FLOAT16, IPS_SUM, IPS_VALUES_EXACT};
     uint16_t a[COUNT], b[COUNT], out[COUNT];
     struct ips_mismatch first;
-    for (int type = IPS_FLOAT16; type <= IPS_BFLOAT16; type += IPS_BFLOAT16 - IPS_FLOAT16) {
+    for (int type = IPS_FLOAT16; type <= IPS_BFLOAT16;
+         type += IPS_BFLOAT16 - IPS_FLOAT16) {
         p.type = (enum ips_type)type;
         p.op = IPS_MAX; /* of equal ranks' data: one input itself */
         ips_payload_fill(&p, 0, COUNT, a);

@@ -1,26 +1,209 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Placeholder while the engine is written: declines every communicator. */
+/* Runs AllReduce on an engine that was brought up, and takes it down. Enqueues only: per
+ * call one capture query, one launch and one event, and no wait. */
 #include "core/engine.h"
+
 #include <errno.h>
-#include <stdio.h>
-struct ips_bringup *ips_bringup_create(const struct ips_bringup_config *c, char *r)
+#include <stdlib.h>
+#include <time.h>
+
+#include "core/engine_private.h"
+#include "core/log.h"
+
+/* How long a rank that destroys its engine waits for the last credits of its successor. */
+#define QUIESCE_MS 2000
+
+static int fail(struct ips_engine *engine, int error)
 {
-    (void)c;
-    snprintf(r, IPS_REASON_BYTES, "engine not built yet");
-    return NULL;
+    int none = 0;
+    __atomic_compare_exchange_n(&engine->error, &none, error, 0, __ATOMIC_ACQ_REL,
+                                __ATOMIC_ACQUIRE);
+    return error;
 }
-void ips_bringup_start(struct ips_bringup *b, int d) { (void)b; (void)d; }
-enum ips_bringup_state ips_bringup_poll(struct ips_bringup *b) { (void)b; return IPS_BRINGUP_DECLINED; }
-void ips_bringup_wait(struct ips_bringup **b, size_t n) { (void)b; (void)n; }
-const char *ips_bringup_reason(const struct ips_bringup *b) { (void)b; return ""; }
-struct ips_engine *ips_bringup_take(struct ips_bringup *b, void *s) { (void)b; (void)s; return NULL; }
-void ips_bringup_destroy(struct ips_bringup *b) { (void)b; }
-int ips_engine_allreduce(struct ips_engine *e, const struct ips_allreduce *c, int *r) { (void)e; (void)c; (void)r; return -EIO; }
-int ips_engine_forward_begin(struct ips_engine *e, gpu_stream s) { (void)e; (void)s; return 0; }
-int ips_engine_forward_end(struct ips_engine *e, gpu_stream s) { (void)e; (void)s; return 0; }
-void ips_engine_abort(struct ips_engine *e) { (void)e; }
-int ips_engine_error(const struct ips_engine *e) { (void)e; return 0; }
-void ips_engine_counts(const struct ips_engine *e, uint64_t *r) { (void)e; (void)r; }
-void ips_engine_destroy(struct ips_engine *e) { (void)e; }
-int ips_stream_captured(gpu_stream s) { (void)s; return 0; }
-void ips_core_child(void) {}
+
+int ips_engine_error(const struct ips_engine *engine)
+{
+    return __atomic_load_n(&engine->error, __ATOMIC_ACQUIRE);
+}
+
+static unsigned size_class(uint64_t bytes)
+{
+    unsigned class = bytes ? 63 - (unsigned)__builtin_clzll(bytes) : 0;
+    return class < IPS_SIZE_CLASSES ? class : IPS_SIZE_CLASSES - 1;
+}
+
+static unsigned type_bytes(enum ips_type type)
+{
+    static const unsigned char bytes[IPS_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+    return bytes[type];
+}
+
+static int launch(struct ips_engine *engine, const struct ips_allreduce *call)
+{
+    const int n = engine->segment.nranks, rank = engine->segment.rank;
+    struct ips_allreduce_args args = {
+        .in = call->in,
+        .out = call->out,
+        .count = call->count,
+        .slab = (void *)(uintptr_t)engine->slab.own,
+        .next = (void *)(uintptr_t)engine->slab.next,
+        .prev = (void *)(uintptr_t)engine->slab.prev,
+        .control = (struct ips_control *)(uintptr_t)engine->slab.control_device,
+        .rank = (uint32_t)rank,
+        .nranks = (uint32_t)n,
+        .type = call->type,
+        .op = call->op,
+        .counter = call->proto * IPS_SIZE_CLASSES +
+                   size_class(call->count * type_bytes(call->type)),
+        .prev_peer = (uint32_t)((rank + n - 1) % n),
+        .next_peer = (uint32_t)((rank + 1) % n),
+        .report_ns = engine->report_ns,
+    };
+    void *parameters[] = {&args};
+    return IPS_GPU(engine->device->gpu,
+                   cuLaunchKernel(engine->device->kernels[call->proto], call->channels, 1, 1,
+                                  call->threads, 1, 1, 0, call->stream, parameters, NULL));
+}
+
+int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *call,
+                         int *ret_captured)
+{
+    const struct ips_gpu_api *gpu = engine->device->gpu;
+    if (ips_engine_error(engine))
+        return -EIO;
+    *ret_captured = 0;
+    if (!call->count)
+        return 0;
+    int pushed = 0;
+    int error = ips_gpu_enter(gpu, engine->device->context, &pushed);
+    if (error)
+        return fail(engine, -EIO);
+    error = ips_order_begin(&engine->order, gpu, call->stream, ret_captured);
+    if (!error)
+        error = launch(engine, call);
+    if (!error)
+        error = ips_order_end(&engine->order, gpu, call->stream, *ret_captured);
+    ips_gpu_leave(gpu, pushed);
+    return error ? fail(engine, -EIO) : 0;
+}
+
+int ips_engine_forward_begin(struct ips_engine *engine, gpu_stream stream)
+{
+    const struct ips_gpu_api *gpu = engine->device->gpu;
+    int pushed = 0, captured;
+    if (ips_gpu_enter(gpu, engine->device->context, &pushed))
+        return -EIO;
+    int error = ips_order_begin(&engine->order, gpu, stream, &captured);
+    ips_gpu_leave(gpu, pushed);
+    return error ? -EIO : 0;
+}
+
+int ips_engine_forward_end(struct ips_engine *engine, gpu_stream stream)
+{
+    const struct ips_gpu_api *gpu = engine->device->gpu;
+    int pushed = 0;
+    if (ips_gpu_enter(gpu, engine->device->context, &pushed))
+        return -EIO;
+    int error = ips_order_end(&engine->order, gpu, stream, ips_stream_captured(stream));
+    ips_gpu_leave(gpu, pushed);
+    return error ? -EIO : 0;
+}
+
+int ips_stream_captured(gpu_stream stream)
+{
+    const struct ips_gpu_api *gpu = ips_gpu();
+    int status = GPU_CAPTURE_NONE;
+    if (!gpu || gpu->cuStreamGetCaptureInfo(stream, &status, NULL, NULL, NULL, NULL))
+        return 0;
+    return status != GPU_CAPTURE_NONE;
+}
+
+void ips_engine_abort(struct ips_engine *engine)
+{
+    fail(engine, -ECANCELED);
+    __atomic_store_n(&engine->slab.control->abort, 1, __ATOMIC_RELEASE);
+}
+
+void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts)
+{
+    for (unsigned i = 0; i < IPS_COUNTERS; i++)
+        ret_counts[i] =
+            __atomic_load_n(&engine->slab.control->count[i], __ATOMIC_RELAXED);
+}
+
+static void pause_ms(long ms)
+{
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+/* Whether the successor has written its last credit into this slab: then no peer writes here
+ * any more, since all data was received by the calls that have ended. */
+static int quiet(struct ips_engine *engine, gpu_stream stream)
+{
+    const struct ips_gpu_api *gpu = engine->device->gpu;
+    struct ips_slab_head head;
+    if (gpu->cuMemcpyDtoHAsync(&head, engine->slab.own, sizeof head, stream) ||
+        gpu->cuStreamSynchronize(stream))
+        return 0;
+    for (unsigned channel = 0; channel < engine->channels; channel++) {
+        struct ips_word credit[IPS_PROTOS];
+        gpu_ptr at = engine->slab.own + IPS_SLAB_HEAD_BYTES +
+                     channel * sizeof(struct ips_channel) +
+                     offsetof(struct ips_channel, credit);
+        if (gpu->cuMemcpyDtoHAsync(credit, at, sizeof credit, stream) ||
+            gpu->cuStreamSynchronize(stream))
+            return 0;
+        for (unsigned proto = 0; proto < IPS_PROTOS; proto++)
+            if (credit[proto].value < head.step[proto][channel])
+                return 0;
+    }
+    return 1;
+}
+
+/* This rank's calls have ended and the peers write no more. False after two seconds without
+ * that, or when the device has failed. */
+static int quiesce(struct ips_engine *engine)
+{
+    const struct ips_gpu_api *gpu = engine->device->gpu;
+    int status;
+    while ((status = gpu->cuEventQuery(engine->order.event)) == GPU_ERROR_NOT_READY &&
+           !ips_engine_error(engine))
+        pause_ms(1);
+    if (status)
+        return 0;
+    gpu_stream stream;
+    if (gpu->cuStreamCreate(&stream, GPU_STREAM_NON_BLOCKING))
+        return 0;
+    int done = 0;
+    for (int waited = 0; !(done = quiet(engine, stream)) && waited < QUIESCE_MS; waited++)
+        pause_ms(1);
+    gpu->cuStreamDestroy(stream);
+    return done;
+}
+
+void ips_engine_destroy(struct ips_engine *engine)
+{
+    if (!engine)
+        return;
+    const struct ips_gpu_api *gpu = engine->device->gpu;
+    int pushed = 0, mode = GPU_CAPTURE_MODE_RELAXED;
+    if (ips_gpu_enter(gpu, engine->device->context, &pushed))
+        return; /* the driver is gone: so is the memory */
+    gpu->cuThreadExchangeStreamCaptureMode(&mode);
+    if (!ips_engine_error(engine) && quiesce(engine)) {
+        ips_slab_close_peers(&engine->slab);
+        ips_record_set_state(ips_segment_record(&engine->segment, engine->segment.rank),
+                             IPS_RECORD_CLOSED);
+        ips_order_finish(&engine->order, gpu);
+        ips_slab_retire(&engine->slab, &engine->segment);
+    } else {
+        /* A kernel or a peer may still use it all: leaked, engine included. */
+        ips_log(IPS_LOG_INFO, "rank %d: engine memory is kept after an unclean end",
+                engine->segment.rank);
+        engine = NULL;
+    }
+    gpu->cuThreadExchangeStreamCaptureMode(&mode);
+    ips_gpu_leave(gpu, pushed);
+    free(engine);
+}

@@ -46,6 +46,7 @@ enum {
     GPU_ADD_CAPTURE_DEPENDENCIES = 0,
     GPU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
     GPU_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+    GPU_FUNCTION_REGISTERS = 4, /* CU_FUNC_ATTRIBUTE_NUM_REGS */
 };
 
 /* X(return-less prototype): name, parameters. The symbol of libcuda is SYMBOL. */
@@ -94,6 +95,8 @@ enum {
       (gpu_function * function, gpu_module module, const char *name))                      \
     X(cuModuleGetGlobal, "cuModuleGetGlobal_v2",                                           \
       (gpu_ptr * address, size_t *bytes, gpu_module module, const char *name))             \
+    X(cuFuncGetAttribute, "cuFuncGetAttribute",                                            \
+      (int *value, int attribute, gpu_function function))                                  \
     X(cuLaunchKernel, "cuLaunchKernel",                                                    \
       (gpu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,           \
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,        \

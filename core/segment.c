@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The meeting place of a communicator's ranks: one file in /dev/shm, a page for the outcome
+ * and a page per rank. */
+#include "core/segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* FNV-1a, 64 bits. Only a name: the full key is checked in the records. */
+static uint64_t hash(const void *bytes, size_t count, uint64_t seed)
+{
+    const unsigned char *at = bytes;
+    uint64_t h = 0xcbf29ce484222325ull ^ seed;
+    for (size_t i = 0; i < count; i++)
+        h = (h ^ at[i]) * 0x100000001b3ull;
+    return h;
+}
+
+static int refuse(char *ret_reason, int error, const char *what, const char *name)
+{
+    if (error == EEXIST)
+        snprintf(ret_reason, IPS_REASON_BYTES,
+                 "%s is not this communicator's: %s; remove it", name, what);
+    else
+        snprintf(ret_reason, IPS_REASON_BYTES,
+                 "%s: %s: %s; make room in /dev/shm (docker: --shm-size=1g)", what, name,
+                 strerror(error));
+    return -error;
+}
+
+/* The file, checked to be ours and to have its memory reserved: a full /dev/shm is an error
+ * here, not a SIGBUS later. */
+static int open_file(const char *name, size_t bytes, char *ret_reason)
+{
+    int fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return refuse(ret_reason, errno, "cannot open", name);
+    struct stat status;
+    int error = 0;
+    if (fstat(fd, &status))
+        error = refuse(ret_reason, errno, "cannot stat", name);
+    else if (!S_ISREG(status.st_mode))
+        error = refuse(ret_reason, EEXIST, "not a regular file", name);
+    else if (status.st_uid != geteuid())
+        error = refuse(ret_reason, EEXIST, "it belongs to another user", name);
+    else if (status.st_size && (size_t)status.st_size != bytes)
+        error = refuse(ret_reason, EEXIST, "it has another size", name);
+    else if ((error = posix_fallocate(fd, 0, (off_t)bytes)))
+        error = refuse(ret_reason, error, "cannot reserve shared memory", name);
+    if (!error)
+        return fd;
+    if (error == -ENOSPC)
+        unlink(name); /* what was made here holds no record yet */
+    close(fd);
+    return error;
+}
+
+int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_bytes,
+                     int nranks, int rank, char *ret_reason)
+{
+    memset(segment, 0, sizeof *segment);
+    segment->bytes = (size_t)(1 + nranks) * IPS_RECORD_BYTES;
+    segment->nranks = nranks;
+    segment->rank = rank;
+    snprintf(segment->name, sizeof segment->name, "/dev/shm/ipcshim-%016llx%016llx",
+             (unsigned long long)hash(key, key_bytes, 0),
+             (unsigned long long)hash(key, key_bytes, (uint64_t)nranks));
+    int fd = open_file(segment->name, segment->bytes, ret_reason);
+    if (fd < 0)
+        return fd;
+    void *base = mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int error = errno;
+    close(fd);
+    if (base == MAP_FAILED)
+        return refuse(ret_reason, error, "cannot map", segment->name);
+    segment->base = base;
+    return 0;
+}
+
+void ips_segment_unlink(struct ips_segment *segment)
+{
+    if (segment->name[0])
+        unlink(segment->name);
+    segment->name[0] = 0;
+}
+
+void ips_segment_close(struct ips_segment *segment)
+{
+    if (segment->base)
+        munmap(segment->base, segment->bytes);
+    segment->base = NULL;
+}
+
+struct ips_record *ips_segment_record(const struct ips_segment *segment, int rank)
+{
+    return (struct ips_record *)(segment->base + (size_t)(1 + rank) * IPS_RECORD_BYTES);
+}
+
+uint32_t ips_record_state(const struct ips_record *record)
+{
+    return __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
+}
+
+void ips_record_set_state(struct ips_record *record, enum ips_record_state state)
+{
+    __atomic_store_n(&record->state, (uint32_t)state, __ATOMIC_RELEASE);
+}
+
+uint32_t ips_segment_outcome(const struct ips_segment *segment)
+{
+    return __atomic_load_n((const uint32_t *)segment->base, __ATOMIC_ACQUIRE);
+}
+
+uint32_t ips_segment_decide(const struct ips_segment *segment, uint32_t outcome)
+{
+    uint32_t standing = IPS_OUTCOME_OPEN;
+    if (__atomic_compare_exchange_n((uint32_t *)segment->base, &standing, outcome, 0,
+                                    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return outcome;
+    return standing;
+}
+
+/* Field 22 of /proc/PID/stat: the start time tells a process from a later one of its pid. 0:
+ * can't be read, or the process has ended and waits for its parent. */
+static uint64_t start_time_of(int pid)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t got = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (got <= 0)
+        return 0;
+    text[got] = 0;
+    char *at = strrchr(text, ')'); /* the name before may hold anything */
+    if (at && (at[2] == 'Z' || at[2] == 'X'))
+        return 0;
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+static uint64_t pid_namespace(void)
+{
+    struct stat status;
+    return stat("/proc/self/ns/pid", &status) ? 0 : (uint64_t)status.st_ino;
+}
+
+/* Random, and made anew after a fork: a child is another process. */
+static void process_token(unsigned char *ret_token)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static unsigned char token[16];
+    static pid_t owner;
+    pthread_mutex_lock(&lock);
+    if (owner != getpid()) {
+        if (getentropy(token, sizeof token))
+            memset(token, 0, sizeof token);
+        owner = getpid();
+    }
+    memcpy(ret_token, token, sizeof token);
+    pthread_mutex_unlock(&lock);
+}
+
+void ips_record_identify(struct ips_record *record)
+{
+    record->pid = (int32_t)getpid();
+    record->start_time = start_time_of(getpid());
+    record->pid_namespace = pid_namespace();
+    process_token(record->process);
+}
+
+int ips_record_own_process(const struct ips_record *record)
+{
+    unsigned char token[16];
+    process_token(token);
+    return record->pid == (int32_t)getpid() && !memcmp(token, record->process, sizeof token);
+}
+
+int ips_record_dead(const struct ips_record *record)
+{
+    if (!record->pid_namespace || record->pid_namespace != pid_namespace() ||
+        record->pid <= 0)
+        return 0; /* its pid means nothing here */
+    if (kill(record->pid, 0) && errno == ESRCH)
+        return 1;
+    return record->start_time && start_time_of(record->pid) != record->start_time;
+}

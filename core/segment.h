@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The shared-memory segment in which the ranks of one communicator meet, and the records in
+ * it. What stands there was written by other processes: nothing is believed unchecked, and
+ * sizes and positions never depend on it. */
+#ifndef IPS_CORE_SEGMENT_H
+#define IPS_CORE_SEGMENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/engine.h"
+#include "core/gpu.h"
+#include "kernels/wire.h"
+
+/* The stride and the first fields of a record stay the same in all versions, so that a rank
+ * of another version is recognized. */
+#define IPS_RECORD_BYTES 4096
+#define IPS_RECORD_MAGIC 0x6d69687363706969ull
+#define IPS_RECORD_VERSION 1u
+#define IPS_VERSION_BYTES 16
+
+/* How far a rank's set-up has come. Only ever grows; written by its rank. */
+enum ips_record_state {
+    IPS_RECORD_NONE,
+    IPS_RECORD_PRESENT,  /* who: filled in before NCCL's init */
+    IPS_RECORD_LOADING,  /* init is complete; the device code is being loaded */
+    IPS_RECORD_EXPORTED, /* slab allocated, cleared and exported */
+    IPS_RECORD_OPENED,   /* the neighbours' slabs are mapped */
+    IPS_RECORD_VOTED,    /* the probe passed */
+    IPS_RECORD_CLOSED,   /* the neighbours' slabs are no longer mapped, or never were */
+};
+
+struct ips_record {
+    uint64_t magic;
+    uint32_t layout;       /* IPS_RECORD_VERSION */
+    uint32_t wire_version; /* IPS_WIRE_VERSION */
+    char version[IPS_VERSION_BYTES];
+
+    uint32_t state; /* enum ips_record_state; atomic */
+    uint32_t rank, nranks;
+    uint32_t key_bytes;
+    unsigned char key[IPS_KEY_BYTES];
+    uint32_t settings_bytes;
+    unsigned char settings[IPS_SETTINGS_BYTES];
+
+    int32_t pid;             /* in its own namespace */
+    uint32_t channels;
+    uint64_t start_time;     /* of the process, clock ticks since boot */
+    uint64_t pid_namespace;  /* inode */
+    unsigned char process[16]; /* random, one per process */
+    uint64_t probe_seed;        /* rank 0's are used */
+    struct ips_guard_keys keys; /* likewise */
+
+    /* From IPS_RECORD_EXPORTED on. */
+    struct gpu_uuid uuid;
+    char bus_id[32];
+    int32_t ordinal; /* of the device, meaningful in its own process */
+    uint32_t pad;
+    uint64_t slab; /* address, likewise */
+    struct gpu_ipc_handle handle;
+
+    /* Before this rank declines for all. */
+    uint32_t fault; /* the reason is a fault, not a choice */
+    char reason[IPS_REASON_BYTES];
+};
+
+IPS_STATIC_ASSERT(sizeof(struct ips_record) <= IPS_RECORD_BYTES, "a record fits");
+
+/* The outcome is decided once, by whoever is first; all obey. */
+enum { IPS_OUTCOME_OPEN = 0, IPS_OUTCOME_AGREED = 1, IPS_OUTCOME_DECLINED = 2 /* + rank */ };
+
+struct ips_segment {
+    char *base;
+    size_t bytes;
+    int nranks, rank;
+    char name[64];
+};
+
+/* Opens or creates the segment of this key, with room for all ranks. 0 or a negative errno,
+ * with the cause in ret_reason[IPS_REASON_BYTES]. */
+int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_bytes,
+                     int nranks, int rank, char *ret_reason);
+/* Removes the name; the mapping stays. Harmless when it is gone already. */
+void ips_segment_unlink(struct ips_segment *segment);
+void ips_segment_close(struct ips_segment *segment);
+
+struct ips_record *ips_segment_record(const struct ips_segment *segment, int rank);
+
+uint32_t ips_record_state(const struct ips_record *record);
+void ips_record_set_state(struct ips_record *record, enum ips_record_state state);
+
+/* The outcome as it stands, and an attempt to decide it; both give the one that holds. */
+uint32_t ips_segment_outcome(const struct ips_segment *segment);
+uint32_t ips_segment_decide(const struct ips_segment *segment, uint32_t outcome);
+
+/* Fills in who this process is. */
+void ips_record_identify(struct ips_record *record);
+/* Whether the process that wrote the record is known to have ended. */
+int ips_record_dead(const struct ips_record *record);
+/* Whether this process wrote the record. */
+int ips_record_own_process(const struct ips_record *record);
+
+#endif

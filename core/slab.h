@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory of one engine: its own slab, its control page, and the neighbours' slabs as
+ * mapped here. An exported slab is freed only when no peer maps it any more. */
+#ifndef IPS_CORE_SLAB_H
+#define IPS_CORE_SLAB_H
+
+#include "core/device.h"
+#include "core/segment.h"
+
+struct ips_slab {
+    struct ips_device *device;
+    gpu_ptr own;
+    size_t bytes;
+    gpu_ptr prev, next; /* equal for two ranks */
+    int prev_ipc, next_ipc; /* opened by IPC, to be closed */
+    struct ips_control *control; /* host address */
+    gpu_ptr control_device;
+};
+
+/* Allocates and clears the own slab and the control page. `mem_max` bounds what all slabs of
+ * this process hold. The context of `device` is current. On failure nothing is left, and
+ * ret_reason[IPS_REASON_BYTES] says why. */
+int ips_slab_create(struct ips_slab *slab, struct ips_device *device, unsigned channels,
+                    uint64_t mem_max, gpu_stream stream, char *ret_reason);
+
+/* Fills in the exported part of the own record. */
+int ips_slab_export(const struct ips_slab *slab, struct ips_record *record, char *ret_reason);
+
+/* Maps the slabs of both neighbours. */
+int ips_slab_open_peers(struct ips_slab *slab, const struct ips_segment *segment,
+                        char *ret_reason);
+void ips_slab_close_peers(struct ips_slab *slab);
+
+/* Frees the control page and hands the slab over: freed at once if every peer has closed,
+ * else later, when ips_slab_sweep finds that they have. Takes the segment. */
+void ips_slab_retire(struct ips_slab *slab, struct ips_segment *segment);
+void ips_slab_sweep(void);
+
+#endif

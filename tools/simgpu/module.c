@@ -94,6 +94,17 @@ int cuModuleGetFunction(gpu_function *function, gpu_module handle, const char *n
     return module ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* Asking for any attribute makes a function resident; there are no registers to count. */
+int cuFuncGetAttribute(int *value, int attribute, gpu_function function)
+{
+    (void)attribute;
+    SIM_ENTER();
+    if (!value || !function)
+        return CUDA_ERROR_INVALID_VALUE;
+    *value = 0;
+    return CUDA_SUCCESS;
+}
+
 /* A global is device memory too: copies must accept it. */
 static void add_global_locked(void *global, size_t bytes)
 {

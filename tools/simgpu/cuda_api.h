@@ -105,6 +105,7 @@ SIM_API int cuMemsetD8Async(gpu_ptr address, unsigned char value, size_t bytes,
 SIM_API int cuModuleLoadData(gpu_module *module, const void *image);
 SIM_API int cuModuleUnload(gpu_module module);
 SIM_API int cuModuleGetFunction(gpu_function *function, gpu_module module, const char *name);
+SIM_API int cuFuncGetAttribute(int *value, int attribute, gpu_function function);
 SIM_API int cuModuleGetGlobal_v2(gpu_ptr *address, size_t *bytes, gpu_module module,
                                  const char *name);
 SIM_API int cuLaunchKernel(gpu_function function, unsigned grid_x, unsigned grid_y,

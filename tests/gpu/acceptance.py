@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the engine on a machine with a GPU, with real CUDA IPC between processes.
+
+Ranks share the GPUs that are there, under MPS where there are fewer than ranks. Standard
+library only. What is not installed is skipped with a reason.
+
+  NCCL_LIB_DIR     folder of libnccl.so.2; several ranks on one GPU take 2.30 or newer
+  ALL_REDUCE_PERF  nccl-tests' all_reduce_perf, built with MPI=1
+  OUT              folder for logs (default: a new one under /tmp)
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OUT = pathlib.Path(os.environ.get("OUT") or tempfile.mkdtemp(prefix="ipcshim-gpu-"))
+RESULTS = []
+
+
+def environment(**extra):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("IPCSHIM_")}
+    env.update(NCCL_MULTI_RANK_GPU_ENABLE="1", NCCL_NVLS_ENABLE="0", NCCL_MAX_CTAS="16",
+               IPCSHIM_LOG="warn", IPCSHIM_LINKS="any", IPCSHIM_MAX_BYTES="16G")
+    if env.get("NCCL_LIB_DIR"):
+        env["LD_LIBRARY_PATH"] = env["NCCL_LIB_DIR"] + ":" + env.get("LD_LIBRARY_PATH", "")
+    env.update(extra)
+    return env
+
+
+def report(name, verdict, detail=""):
+    RESULTS.append(verdict)
+    print(f"{verdict:5} {name:46} {detail}", flush=True)
+
+
+def run(name, command, env=None, limit=120):
+    """Runs it with its output in OUT; None when it did not end with 0 in time."""
+    log = OUT / (re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") + ".log")
+    start = time.time()
+    with open(log, "w") as stream:
+        try:
+            code = subprocess.run(command, cwd=ROOT, env=env or environment(), timeout=limit,
+                                  stdout=stream, stderr=subprocess.STDOUT).returncode
+        except subprocess.TimeoutExpired:
+            code = "timeout"
+    text = log.read_text(errors="replace")
+    if code != 0:
+        report(name, "FAIL", f"exit {code} after {time.time() - start:.0f} s; {log}")
+        print("\n".join(text.splitlines()[-15:]), flush=True)
+        return None
+    return text
+
+
+class Mps:
+    """MPS with folders of its own: without it a hand-over between ranks takes 4 ms."""
+
+    def __enter__(self):
+        self.folder = tempfile.mkdtemp(prefix="ipcshim-mps-")
+        os.environ["CUDA_MPS_PIPE_DIRECTORY"] = self.folder + "/pipe"
+        os.environ["CUDA_MPS_LOG_DIRECTORY"] = self.folder + "/log"
+        for kind in ("pipe", "log"):
+            os.mkdir(f"{self.folder}/{kind}")
+        subprocess.run(["nvidia-cuda-mps-control", "-d"], check=True)
+
+    def __exit__(self, *_):
+        subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, timeout=60)
+        for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
+            del os.environ[name]
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def traced_routes(pattern):
+    """(route, protocol) -> calls, over the traces of one run."""
+    routes = {}
+    for path in OUT.glob(pattern):
+        for line in path.read_text().splitlines():
+            event = json.loads(line)
+            if event.get("name") == "ncclAllReduce":
+                key = (event["route"], event.get("protocol"))
+                routes[key] = routes.get(key, 0) + 1
+        path.unlink()
+    return routes
+
+
+def bench(name, ipcshim, *options, limit=150, **env):
+    text = run(name, [ipcshim, "bench", "--device", "gpu", *options], environment(**env),
+               limit)
+    if text is not None:
+        rows = [line for line in text.splitlines() if re.match(r"\s+\d+\s+\d+ \w+", line)]
+        wrong = [line for line in rows if " ok " not in line]
+        report(name, "FAIL" if wrong or not rows else "ok", f"{len(rows)} rows")
+    return text
+
+
+def benches(ipcshim):
+    for ranks in (2, 4, 8):
+        bench(f"bench {ranks} ranks, by size", ipcshim, "--ranks", str(ranks), "--json",
+              str(OUT / f"bench-{ranks}.json"), "--max", "64M", "--factor", "4")
+    bench("bench 4 ranks, graph", ipcshim, "--ranks", "4", "--graph", "--max", "16M",
+          "--factor", "8")
+    for proto in ("LL", "LL128", "Simple"):
+        for ranks in (2, 3, 8):
+            bench(f"bench {proto}, {ranks} ranks, all types and ops", ipcshim, "--ranks",
+                  str(ranks), "--types", "all", "--ops", "all", "--sizes",
+                  "8,1000,300K,3M", "--iters", "1", "--samples", "1", "--warmup", "0",
+                  "--no-nccl", "--offset-elems", "1" if ranks == 3 else "0",
+                  IPCSHIM_PROTO=proto)
+
+
+def nccl_tests(shim):
+    perf = os.environ.get("ALL_REDUCE_PERF")
+    if not perf or not shutil.which("mpirun"):
+        report("nccl-tests", "SKIP", "set ALL_REDUCE_PERF; mpirun is needed too")
+        return
+    whole = ["-b", "8", "-e", "64M", "-f", "2", "-n", "5", "-w", "1", "-c", "1"]
+    few = ["-b", "1000", "-e", "2M", "-f", "45", "-n", "1", "-w", "0", "-c", "1", "-o", "all",
+           "-d", "all"]
+    cases = [(f"{n} ranks", n, whole, {}) for n in (2, 4, 8)]
+    cases += [(f"{p}, {n} ranks", n, whole, {"IPCSHIM_PROTO": p})
+              for p in ("LL", "LL128", "Simple") for n in (2, 4, 8)]
+    cases += [("all types and ops, 2 ranks", 2, few, {}),
+              ("all types and ops, 8 ranks", 8, few, {}),
+              ("4 ranks, graphs", 4, whole + ["-G", "2"], {}),
+              ("2 ranks, switched off", 2, whole, {"IPCSHIM_ENABLE": "0"})]
+    for title, ranks, options, extra in cases:
+        name = f"nccl-tests {title}"
+        env = environment(NCCL_TESTS_DEVICE="0", IPCSHIM_TRACE=str(OUT / "trace-%p.json"),
+                          **extra)
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
+                   "-np", str(ranks), "-x", f"LD_PRELOAD={shim}", perf, *options]
+        text = run(name, command, env, 200)
+        routes = traced_routes("trace-*.json")
+        if text is None:
+            continue
+        good = re.search(r"Out of bounds values : 0 OK", text)
+        detail = ", ".join(f"{r}/{p}: {n}" for (r, p), n in sorted(routes.items(), key=str))
+        elsewhere = sum(n for (r, _), n in routes.items() if r != "engine")
+        taken = sum(n for (r, _), n in routes.items() if r == "engine")
+        if "off" in title:
+            good = good and not taken
+        else:
+            good = good and taken and (options is few or not elsewhere)
+        report(name, "ok" if good else "FAIL", detail)
+
+
+def torch(ipcshim):
+    probe = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True)
+    if probe.returncode:
+        report("PyTorch all_reduce", "SKIP", "no torch here")
+        return
+    text = run("PyTorch all_reduce, 2 ranks",
+               [ipcshim, "run", "--device", "gpu", "--ranks", "2", "--", sys.executable,
+                str(ROOT / "tests/gpu/torch_allreduce.py")],
+               environment(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511",
+                           IPCSHIM_TRACE=str(OUT / "trace-%p.json")), 180)
+    routes = traced_routes("trace-*.json")
+    if text is not None:
+        taken = routes and all(route == "engine" for route, _ in routes)
+        good = taken and text.count("torch: ok") == 2
+        report("PyTorch all_reduce, 2 ranks", "ok" if good else "FAIL", str(routes))
+
+
+def sanitizer(ipcshim):
+    """Without MPS, which the sanitizer does not attach to."""
+    tool = shutil.which("compute-sanitizer")
+    if not tool:
+        report("compute-sanitizer", "SKIP", "not installed")
+        return
+    for proto in ("LL", "LL128", "Simple"):
+        name = f"compute-sanitizer memcheck, {proto}"
+        text = run(name, [tool, "--tool", "memcheck", "--target-processes", "all",
+                          "--error-exitcode", "9", ipcshim, "bench", "--device", "gpu",
+                          "--ranks", "2", "--sizes", "8,1000,200K", "--iters", "1",
+                          "--warmup", "0", "--samples", "1", "--no-nccl"],
+                   environment(IPCSHIM_PROTO=proto), 240)
+        if text is not None:
+            clean = "ERROR SUMMARY: 0 errors" in text and " ok " in text
+            report(name, "ok" if clean else "FAIL",
+                   f"{text.count('ERROR SUMMARY: 0 errors')} clean reports")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=str(ROOT / "build"))
+    parser.add_argument("--only", default="conformance,bench,nccl-tests,torch,sanitizer")
+    options = parser.parse_args()
+    only = options.only.split(",")
+    ipcshim = f"{options.build}/tools/ipcshim"
+    shim = f"{options.build}/shim/libipcshim.so"
+    OUT.mkdir(parents=True, exist_ok=True)
+    if "conformance" in only:
+        text = run("conformance suite", [f"{options.build}/tests/gpu/test-conformance"])
+        if text is not None:
+            report("conformance suite", "ok", f"{text.count(chr(10) + 'ok ')} cases")
+    with Mps():
+        if "bench" in only:
+            benches(ipcshim)
+        if "nccl-tests" in only:
+            nccl_tests(shim)
+        if "torch" in only:
+            torch(ipcshim)
+    if "sanitizer" in only:
+        sanitizer(ipcshim)
+    count = {v: RESULTS.count(v) for v in ("ok", "FAIL", "SKIP")}
+    print(f"{count['ok']} passed, {count['FAIL']} failed, {count['SKIP']} skipped")
+    return 1 if count["FAIL"] else 0
+
+
+sys.exit(main())

@@ -35,7 +35,8 @@ struct ips_ll128 {
         }
     }
 
-    /* The guard of the line that this group of eight threads holds, in all eight of them. */
+    /* The guard of the line that this group of eight threads holds, in all eight of them.
+     * After the first exchange even threads sum the first hash and odd ones the second. */
     IPS_DEVICE uint64_t guard(const struct ips_ll128 *self, struct ips_v4 v, uint64_t step)
     {
         uint64_t sum[2];
@@ -43,14 +44,13 @@ struct ips_ll128 {
         for (int h = 0; h < 2; h++)
             sum[h] = self->key[h][0] * v.x + self->key[h][1] * v.y +
                      self->key[h][2] * v.z + self->key[h][3] * v.w;
-        IPS_UNROLL
-        for (unsigned mask = 1; mask < 8; mask *= 2) {
-            sum[0] += ips_shfl_xor(sum[0], mask);
-            sum[1] += ips_shfl_xor(sum[1], mask);
-        }
-        const uint64_t low = (sum[0] + self->constant[0]) >> 32;
-        const uint64_t high = (sum[1] + self->constant[1]) >> 32;
-        return (low | high << 32) + step * IPS_GUARD_STEP;
+        const bool odd = self->part & 1;
+        uint64_t mine = (odd ? sum[1] : sum[0]) + ips_shfl_xor(odd ? sum[0] : sum[1], 1);
+        mine += ips_shfl_xor(mine, 2);
+        mine += ips_shfl_xor(mine, 4);
+        mine = (mine + (odd ? self->constant[1] : self->constant[0])) >> 32;
+        const uint64_t other = ips_shfl_xor(mine, 1);
+        return (odd ? other | mine << 32 : mine | other << 32) + step * IPS_GUARD_STEP;
     }
 
     /* This thread's 16 bytes of a line, once the line is whole. All lanes of the warp call

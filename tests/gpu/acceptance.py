@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,16 +41,30 @@ def report(name, verdict, detail=""):
     print(f"{verdict:5} {name:46} {detail}", flush=True)
 
 
+def stop(process):
+    """First politely: mpirun then ends its ranks, which are not in its process group."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        os.killpg(process.pid, how)
+        try:
+            process.wait(10)
+            return
+        except subprocess.TimeoutExpired:
+            pass
+
+
 def run(name, command, env=None, limit=120):
     """Runs it with its output in OUT; None when it did not end with 0 in time."""
     log = OUT / (re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") + ".log")
     start = time.time()
     with open(log, "w") as stream:
+        process = subprocess.Popen(command, cwd=ROOT, env=env or environment(),
+                                   stdout=stream, stderr=subprocess.STDOUT,
+                                   start_new_session=True)
         try:
-            code = subprocess.run(command, cwd=ROOT, env=env or environment(), timeout=limit,
-                                  stdout=stream, stderr=subprocess.STDOUT).returncode
+            code = process.wait(limit)
         except subprocess.TimeoutExpired:
             code = "timeout"
+            stop(process)
     text = log.read_text(errors="replace")
     if code != 0:
         report(name, "FAIL", f"exit {code} after {time.time() - start:.0f} s; {log}")

@@ -5,13 +5,14 @@ by NCCL with right results, the trace names the cause, as many lines as promised
 stderr and nothing is left behind; bad arguments get NCCL's own answers."""
 import functools
 import os
+import re
 import tempfile
 import time
 
 import harness as h
 
-OTHER_SHIM = os.environ.get("IPS_OTHER_SHIM")  # the same of another version
-KILLER = os.environ["IPS_KILLER"]              # kills its process at the nth peer mapping
+OTHER_SHIM = os.environ["IPS_OTHER_SHIM"]  # another version
+MEDDLER = os.environ["IPS_MEDDLER"]  # see meddler.c
 
 WORK = """
 ar count=1000
@@ -43,36 +44,51 @@ def engine(lines, ranks=2, script=SCRIPT, **options):
 
 # --- the meeting place ------------------------------------------------------------------
 
+def without_shm(reason, left=(), **shm):
+    """The shim alone meets a /dev/shm that can't be used."""
+    with tempfile.TemporaryDirectory() as directory:
+        result = h.run(SCRIPT, 2, {"LD_PRELOAD": f"{h.SHIM}:{MEDDLER}",
+                                   "IPS_SHM_AWAY": directory}, shm=shm)
+        h.expect(result.left == list(left), "what is in /dev/shm", result)
+        h.expect_fine(result._replace(left=[]), 2)
+        h.expect_route(result, 2, "nccl", reason)
+        expect_each_rank(result, reason)
+        h.expect(os.listdir(directory) == [], "the stand-in NCCL left something")
+
+
 def shm_full():
-    result = h.run(SCRIPT, 2, shm={"options": "size=64k", "before":
-                                   "head -c 65536 /dev/zero > /dev/shm/full"})
-    h.expect(result.left == ["full"], "what is in /dev/shm", result)
-    result = result._replace(left=[])
-    h.expect_fine(result, 2)
-    h.expect_route(result, 2, "nccl", "/dev/shm")
-    h.expect_stderr(result, ["make room in /dev/shm"])
+    without_shm("make room in /dev/shm", ["full"], options="size=64k",
+                before="head -c 65536 /dev/zero > /dev/shm/full")
 
 
 def shm_too_small():
     """Room for the file's name, but not for its pages: an error, not a SIGBUS."""
-    declined("/dev/shm|shared memory", ["make room in /dev/shm"], ranks=4,
-             shm={"options": "size=8k"})
+    without_shm("make room in /dev/shm", options="size=8k")
 
 
 def shm_readonly():
-    declined("/dev/shm|Read-only", ["Read-only file system"], shm={"readonly": "1"})
+    without_shm("Read-only file system", readonly="1")
 
 
-def planted(kind, pattern):
+def planted(kind, reason, line, off=None):
     """A foreign segment has the name that this communicator's would get."""
     if kind == "owner" and os.geteuid() != 0:
         raise h.Skip("only root can make another user's file")
-    result = h.run(f"comm A plant={kind}\n" + WORK + "destroy A\n", 2)
+    rank_env = {} if off is None else {off: {"IPCSHIM_ENABLE": "0"}}
+    result = h.run(f"comm A plant={kind}\n" + WORK + "destroy A\n", 2, rank_env=rank_env)
     left = [name for name in result.left if not name.startswith("ipcshim-")]
     result = result._replace(left=left)  # the foreign file itself may stay
     h.expect_fine(result, 2)
-    h.expect_route(result, 2, "nccl", pattern)
-    h.expect_stderr(result, [pattern])
+    h.expect_route(result, 2, "nccl")
+    h.expect(h.calls(result, 0)[0]["reason"] and
+             re.search(reason, h.calls(result, 0)[0]["reason"]), f"not {reason}", result)
+    expect_each_rank(result, line)
+
+
+def expect_each_rank(result, line):
+    """Ranks that can't reach the meeting place can't agree who tells it: one line a rank."""
+    h.expect(1 <= len(result.stderr) <= 2 and all(re.search(line, l) for l in result.stderr),
+             f"not {line!r} once or once a rank", result)
 
 
 # --- ranks ------------------------------------------------------------------------------
@@ -98,8 +114,6 @@ def rank_without_shim():
 
 
 def other_version():
-    if not OTHER_SHIM:
-        raise h.Skip("no shim of another version was built")
     declined("version", ["version"], rank_env={1: {"LD_PRELOAD": OTHER_SHIM}})
 
 
@@ -108,7 +122,7 @@ def killed(ranks, victim, nth):
     script = f"comm A\n@{victim} kill\nsleep 100\n"
     start = time.monotonic()
     result = h.run(script, ranks, keep_going=True, timeout=60, rank_env={
-        victim: {"LD_PRELOAD": f"{h.SHIM}:{KILLER}", "IPS_KILL_AT": str(nth)}})
+        victim: {"LD_PRELOAD": f"{h.SHIM}:{MEDDLER}", "IPS_KILL_AT": str(nth)}})
     h.expect(not result.timed_out, "the survivors hang", result)
     h.expect(result.code == 137, "the victim was not killed", result)
     h.expect(time.monotonic() - start < 30, "the survivors waited too long", result)
@@ -131,6 +145,16 @@ def driver_fails(call, reason, lines, nth=1, ranks=2, rank=None, **options):
     fault = {"SIMGPU_FAIL": f"{call}:{nth}"}
     where = {"env": fault} if rank is None else {"rank_env": {rank: fault}}
     declined(reason, lines, ranks, **where, **options)
+
+
+def driver_lacks():
+    """Every rank's driver is the same, and each process finds out for itself."""
+    result = h.run(SCRIPT, 2, {"LD_PRELOAD": f"{h.SHIM}:{MEDDLER}",
+                               "IPS_HIDE": "cuGraphAddEventRecordNode"})
+    h.expect_fine(result, 2)
+    h.expect_route(result, 2, "nccl", "driver")
+    lacks = [line for line in result.stderr if "cuGraphAddEventRecordNode" in line]
+    h.expect(1 <= len(lacks) <= 2, "the call is named, once a process", result)
 
 
 def link(kind):
@@ -212,11 +236,11 @@ def tests():
     yield "/dev/shm full", shm_full
     yield "/dev/shm too small", shm_too_small
     yield "/dev/shm read-only", shm_readonly
-    for kind, pattern in (("garbage", "record|not this communicator|foreign"),
-                          ("size", "another size"), ("owner", "another user"),
-                          ("link", "cannot open|symbolic|regular"),
-                          ("record", "record|not this communicator|foreign")):
-        yield f"foreign segment: {kind}", functools.partial(planted, kind, pattern)
+    for kind, reason in (("garbage", "foreign outcome"), ("size", "another size"),
+                         ("owner", "another user"), ("link", "symbolic link")):
+        yield f"foreign segment: {kind}", functools.partial(planted, kind, reason, reason)
+    yield "foreign record in place of a rank's", functools.partial(
+        planted, "record", "another communicator", "another communicator", 1)
     yield "a rank switched off", rank_off
     yield "all ranks switched off", all_off
     yield "a rank without the shim", rank_without_shim
@@ -225,10 +249,10 @@ def tests():
         yield (f"rank {victim} of {ranks} killed during set-up, mapping {nth}",
                functools.partial(killed, ranks, victim, nth))
     yield "handle does not open", functools.partial(
-        driver_fails, "cuIpcOpenMemHandle_v2", "cuIpcOpenMemHandle|open", ["cuIpcOpen"],
+        driver_fails, "cuIpcOpenMemHandle_v2", "does not open", ["rank 2.*does not open"],
         "1:205", 3, 1)
     yield "handle can't be made", functools.partial(
-        driver_fails, "cuIpcGetMemHandle", "cuIpcGetMemHandle|export", ["cuIpcGet"],
+        driver_fails, "cuIpcGetMemHandle", "cannot export", ["rank 2.*cannot export"],
         "1:801", 3, 2)
     yield "link drops writes", functools.partial(link, "drop")
     yield "link drops writes in one direction", functools.partial(link, "drop:1>2")
@@ -239,8 +263,9 @@ def tests():
     yield "no kernels for the GPU", functools.partial(
         driver_fails, "cuModuleLoadData", "kernel|NO_BINARY|device code",
         ["kernel|NO_BINARY|device code"], "0:209", 2)
-    yield "driver too old", functools.partial(
-        declined, "driver", ["driver"], env={"SIMGPU_DRIVER_VERSION": "11000"})
+    yield "driver too old for the kernels", functools.partial(
+        driver_fails, "cuModuleLoadData", "driver", ["driver"], "0:222", 2)
+    yield "driver too old: lacks a call", driver_lacks
     yield "NVLink", nvlink
     yield "P2P switched off for NCCL", p2p_disabled
     yield "memory limit", memory_limit

@@ -56,7 +56,7 @@ SHOW = ('echo "$LD_PRELOAD|$VLLM_NCCL_SO_PATH|$SGLANG_NCCL_SO_PATH|$IPCSHIM_NCCL
 
 
 def run_environment():
-    other = os.environ["IPS_KILLER"]  # any library
+    other = os.environ["IPS_MEDDLER"]  # any library
     result = command("run", "--device", "sim", "--", "sh", "-c", SHOW, env={
         "LD_PRELOAD": other, "VLLM_NCCL_SO_PATH": "/opt/nccl.so"})
     preload, vllm, sglang, nccl, *_ = result.stdout[0].split("|")

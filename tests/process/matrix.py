@@ -22,7 +22,8 @@ def small_cases(ranks):
     for kind in BYTES:
         for op in OPS:
             serial += 1
-            for count in (1, ranks * 8 - 1, 333 + serial % 90, 1000 + serial):
+            for count in (1, 2, ranks - 1, ranks, ranks * 8 - 1, ranks * 8 + 1,
+                          333 + serial % 90, 1000 + serial, 5003 + 7 * serial):
                 serial += 1
                 options = ["", "inplace=1", "off=rank", "off=1 inplace=1", "off=3"][serial % 5]
                 values = ["random", "exact"][serial // 5 % 2]
@@ -62,8 +63,8 @@ def edge_cases(ranks, proto, channels):
     a channel come last."""
     kinds = list(BYTES)
     slot = SLOT[proto] * ranks * channels
-    for turn, slots in enumerate((1, 2)):
-        kind = kinds[(3 * ranks + 5 * turn) % len(kinds)]
+    for turn, slots in enumerate((1, 2, 3) if channels == 1 else (1,)):
+        kind = kinds[(3 * ranks + 5 * turn + len(proto)) % len(kinds)]
         for extra in (-1, 0, 1):
             count = slots * slot // BYTES[kind] + extra
             options = "inplace=1" if extra else "off=rank"
@@ -77,9 +78,11 @@ def check_run(ranks, proto, cases, env, threads=False):
     result = h.run("\n".join(cases) + "\n", ranks, env, threads=threads, timeout=240)
     h.expect_fine(result, ranks)
     h.expect_stderr(result, [])
-    if threads:  # one process, one trace
-        events = h.calls(result)
-        h.expect(events and all(e["route"] == "engine" for e in events), "route", result)
+    if threads:  # one process, one trace, named after whoever was first
+        events = [event for rank in result.traces for event in h.calls(result, rank)]
+        h.expect(len(result.traces) == 1 and events and len(events) % ranks == 0 and
+                 all((e["route"], e["protocol"]) == ("engine", proto) for e in events),
+                 "route", result)
     else:
         h.expect_route(result, ranks, "engine", protocol=proto)
 
@@ -116,7 +119,7 @@ def tests():
     for proto in SLOT:
         for ranks in range(2, 9):
             yield f"{proto}, {ranks} ranks", functools.partial(all_types, ranks, proto)
-        for ranks, channels in ((2, 1), (3, 2), (5, 1), (8, 1)):
+        for ranks, channels in [(n, 1) for n in range(2, 9)] + [(2, 16), (3, 2), (4, 8)]:
             yield (f"{proto}, {ranks} ranks, {channels} channels, slot edges",
                    functools.partial(edges, ranks, proto, channels))
         for ranks in (2, 4):

@@ -24,12 +24,16 @@ static void fill(struct ips_segment *segment, const char *kind)
         uint64_t random = ips_mix(i);
         memcpy(segment->base + i, &random, 8);
     }
-    for (int r = 0; r < segment->nranks && !strcmp(kind, "record"); r++) {
+    if (!strcmp(kind, "garbage"))
+        return;
+    memset(segment->base, 0, IPS_RECORD_BYTES); /* no outcome yet */
+    for (int r = 0; r < segment->nranks; r++) {
         struct ips_record *record = ips_segment_record(segment, r);
         memset(record, 0, sizeof *record);
         record->magic = IPS_RECORD_MAGIC;
         record->layout = IPS_RECORD_VERSION;
         record->wire_version = IPS_WIRE_VERSION;
+        memcpy(record->version, IPCSHIM_VERSION, sizeof IPCSHIM_VERSION);
         record->rank = (uint32_t)r;
         record->nranks = (uint32_t)segment->nranks;
         record->key_bytes = sizeof(struct key); /* of zeros: another key */

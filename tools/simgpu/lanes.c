@@ -46,11 +46,12 @@ struct lane {
 };
 
 /* Where the lanes of a warp meet. A lane may be one meeting ahead of the slowest reader, not
- * two: hence two sets of values. */
+ * two: hence two sets of values and votes. */
 struct warp {
     uint32_t arrived;
     uint32_t at_barrier;
     unsigned meeting;
+    uint32_t votes[2];
     uint64_t value[2][WARP];
 };
 
@@ -145,39 +146,41 @@ void simgpu_barrier(void)
     sleep_lane(s);
 }
 
-/* All 32 lanes hand in a value; afterwards the values can be read until the second next
- * meeting. */
-static const uint64_t *meet(uint64_t value)
+/* Returns when all 32 lanes have come. What they left for this meeting can be read until the
+ * second next one. */
+static void meet(struct sim_lanes *s, struct lane *self, struct warp *warp)
+{
+    warp->arrived |= 1u << self->bit;
+    if (warp->arrived != UINT32_MAX) {
+        sleep_lane(s);
+        return;
+    }
+    warp->arrived = 0;
+    warp->meeting++;
+    warp->votes[warp->meeting & 1] = 0;
+    s->ready[self->warp] = UINT32_MAX;
+}
+
+uint64_t simgpu_shfl_xor(uint64_t value, unsigned lane_mask)
 {
     struct sim_lanes *s = here;
     struct lane *self = s->current;
     struct warp *warp = &s->warp[self->warp];
     uint64_t *values = warp->value[warp->meeting & 1];
     values[self->bit] = value;
-    warp->arrived |= 1u << self->bit;
-    if (warp->arrived == UINT32_MAX) {
-        warp->arrived = 0;
-        warp->meeting++;
-        s->ready[self->warp] = UINT32_MAX;
-    } else {
-        sleep_lane(s);
-    }
-    return values;
-}
-
-uint64_t simgpu_shfl_xor(uint64_t value, unsigned lane_mask)
-{
-    unsigned bit = here->current->bit;
-    return meet(value)[(bit ^ lane_mask) & (WARP - 1)];
+    meet(s, self, warp);
+    return values[(self->bit ^ lane_mask) & (WARP - 1)];
 }
 
 uint32_t simgpu_ballot(int predicate)
 {
-    const uint64_t *values = meet(predicate != 0);
-    uint32_t mask = 0;
-    for (unsigned i = 0; i < WARP; i++)
-        mask |= (uint32_t)values[i] << i;
-    return mask;
+    struct sim_lanes *s = here;
+    struct lane *self = s->current;
+    struct warp *warp = &s->warp[self->warp];
+    uint32_t *votes = &warp->votes[warp->meeting & 1];
+    *votes |= (uint32_t)(predicate != 0) << self->bit;
+    meet(s, self, warp);
+    return *votes;
 }
 
 void simgpu_spin(void)
@@ -282,6 +285,7 @@ static void prepare(struct sim_lanes *s, unsigned blocks, unsigned threads)
     for (unsigned w = 0; w < s->warps; w++) {
         s->ready[w] = UINT32_MAX;
         s->warp[w].arrived = s->warp[w].at_barrier = 0;
+        s->warp[w].votes[0] = s->warp[w].votes[1] = 0;
     }
     for (unsigned i = 0; i < s->live; i++) {
         void *top = s->stacks + (size_t)(i + 1) * STACK_BYTES;

@@ -37,37 +37,32 @@ static float from_bfloat(uint16_t bits)
     return bits_float((uint32_t)bits << 16);
 }
 
+/* No branches in what follows, so that the compiler makes vectors of the loops. */
 static uint16_t to_bfloat(float value)
 {
     uint32_t bits = float_bits(value);
-    if (value != value)
-        return 0x7fff;
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded);
 }
 
 static float from_half(uint16_t bits)
 {
     uint32_t sign = (uint32_t)(bits & 0x8000) << 16, rest = bits & 0x7fff;
-    if (rest >= 0x7c00)
-        return bits_float(sign | 0x7f800000 | (rest & 0x3ff) << 13);
+    uint32_t special = 0x7f800000 | (rest & 0x3ff) << 13;
     /* 2^112 corrects the exponent's bias, for subnormals too. */
-    float magnitude = bits_float(rest << 13) * bits_float(0x77800000);
-    return bits_float(sign | float_bits(magnitude));
+    uint32_t finite = float_bits(bits_float(rest << 13) * bits_float(0x77800000));
+    return bits_float(sign | (rest >= 0x7c00 ? special : finite));
 }
 
 static uint16_t to_half(float value)
 {
     uint32_t bits = float_bits(value), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
-    if (rest > 0x7f800000)
-        return 0x7fff;
-    if (rest >= 0x477ff000) /* 65520 and more round to infinity */
-        return (uint16_t)(sign | 0x7c00);
-    if (rest < 0x38800000) { /* below 2^-14: adding 0.5 rounds at bit 2^-24 */
-        float aligned = bits_float(rest) + 0.5f;
-        return (uint16_t)(sign | (float_bits(aligned) - 0x3f000000));
-    }
-    uint32_t rounded = rest + 0xfff + (rest >> 13 & 1) - 0x38000000;
-    return (uint16_t)(sign | rounded >> 13);
+    uint32_t normal = (rest + 0xfff + (rest >> 13 & 1) - 0x38000000) >> 13;
+    /* Below 2^-14: adding 0.5 rounds at bit 2^-24. */
+    uint32_t small = float_bits(bits_float(rest) + 0.5f) - 0x3f000000;
+    uint32_t finite = rest < 0x38800000 ? small : normal;
+    uint32_t big = rest > 0x7f800000 ? 0x7fff : 0x7c00;
+    return (uint16_t)(sign | (rest >= 0x477ff000 ? big : finite)); /* from 65520 on: infinity */
 }
 
 /* The loops below differ in the type and in how an element enters and leaves arithmetic. */

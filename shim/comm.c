@@ -48,16 +48,15 @@ int ips_comm_add(ncclComm_t handle, const struct ips_comm *description)
     else
         comm = calloc(1, sizeof *comm);
     if (comm) {
-        *comm = (struct ips_comm){
-            .engine = description->engine,
-            .reason = description->reason,
-            .rank = description->rank,
-            .nranks = description->nranks,
-            .settings = description->settings,
-            .handle = handle,
-            .number = next_number++,
-            .next = comms,
-        };
+        comm->engine = description->engine;
+        comm->reason = description->reason;
+        comm->rank = description->rank;
+        comm->nranks = description->nranks;
+        comm->settings = description->settings;
+        memset(comm->eager, 0, sizeof comm->eager);
+        comm->handle = handle;
+        comm->number = next_number++;
+        comm->next = comms;
         /* The last store: a stale cache may look at this at any time. */
         __atomic_store_n(&comm->references, 1, __ATOMIC_RELEASE);
         comms = comm;

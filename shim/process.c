@@ -17,7 +17,7 @@ int ips_passive;
 
 static pthread_once_t begin_once = PTHREAD_ONCE_INIT;
 static pthread_once_t ready_once = PTHREAD_ONCE_INIT;
-static int first_rank;
+static int first_rank = -1;
 
 static void child_after_fork(void)
 {
@@ -39,7 +39,7 @@ static void begin(void)
     struct ips_trace_config config = {
         .path = settings->trace,
         .summary = settings->summary,
-        .rank = first_rank,
+        .rank = __atomic_load_n(&first_rank, __ATOMIC_RELAXED),
         .nccl = ips_real_path(),
         .enabled = settings->enable,
     };
@@ -49,8 +49,9 @@ static void begin(void)
 
 void ips_process_begin(int rank)
 {
-    int saved = errno;
-    __atomic_store_n(&first_rank, rank < 0 ? 0 : rank, __ATOMIC_RELAXED);
+    int saved = errno, none = -1;
+    __atomic_compare_exchange_n(&first_rank, &none, rank < 0 ? 0 : rank, 0, __ATOMIC_RELAXED,
+                                __ATOMIC_RELAXED);
     pthread_once(&begin_once, begin);
     ips_real_warn_of_second();
     errno = saved;

@@ -49,11 +49,10 @@ static void *loaded(const char *path)
     return path[0] ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : dlopen(NULL, RTLD_NOW);
 }
 
-/* Whether the object is this library, or a copy of it loaded from another path. */
+/* Whether the object is this library, or a copy of it loaded from another path: it exports
+ * the shim's own name. */
 static int is_shim(const struct link_map *map)
 {
-    if (map == object_of(&library))
-        return 1;
     void *handle = loaded(map->l_name);
     if (!handle)
         return 0;

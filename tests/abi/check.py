@@ -332,6 +332,22 @@ def case_trace_off(options):
     check("events are lost" in done.stderr, done.stderr)
 
 
+def case_summary(options):
+    """The table alone, without a file: once, from the parent only."""
+    done = engine(options, "trace", IPCSHIM_SUMMARY="1")
+    lines = done.stderr.splitlines()
+    check(lines[0].startswith("ipcshim: NCCL calls of rank 1 (pid "), done.stderr)
+    rows = {tuple(re.split(r"  +", line.strip())) for line in lines[2:]}
+    check(rows == {
+        ("ncclAllReduce", "4 B to < 8 B", "engine LL", "2", "8 B"),
+        ("ncclAllReduce", "4 B to < 8 B", "engine (captured) LL", "1", "4 B"),
+        ("ncclAllReduce", "4 GiB to < 8 GiB", "nccl", "1", "4 GiB"),
+        ("ncclAllReduce", "8 B to < 16 B", "nccl", "1", "8 B"),
+        ("ncclAllReduce", "unknown", "nccl", "1", "-"),
+        ("ncclBcast", "16 B to < 32 B", "nccl", "1", "24 B"),
+        ("ncclSend", "8 B to < 16 B", "nccl", "1", "10 B")}, done.stderr)
+
+
 def case_settings(options):
     """What is unknown or invalid warns once, names the nearest, and does no harm."""
     done = engine(options, "init", IPCSHIM_ENABEL="0", IPCSHIM_PROTO="LL256",

@@ -290,6 +290,40 @@ static void test_makers(void)
     LOG("ncclAllReduce;");
 }
 
+static void *make_elsewhere(void *comms)
+{
+    ((ncclComm_t *)comms)[0] = quiet_make(1);
+    ((ncclComm_t *)comms)[1] = quiet_make(0);
+    return NULL;
+}
+
+/* A handle's address is reused, while the entry it had now belongs to another: the thread's
+ * cache of the table must notice. The thread that makes them has a cache of its own. */
+static void test_stale(void)
+{
+    ncclComm_t a = quiet_make(0), b = quiet_make(1);
+    reduce(a, 1, 1);
+    reduce(b, 1, 1);
+    fake_keep();
+    ncclCommDestroy(a);
+    ncclCommDestroy(b);
+    /* b's entry was freed last, so a communicator made now gets it. */
+    ncclComm_t made[2];
+    pthread_t maker;
+    fake_reuse(a, b);
+    pthread_create(&maker, NULL, make_elsewhere, made);
+    pthread_join(maker, NULL);
+    ncclComm_t c = made[0], d = made[1];
+    IS(c == a && d == b, 1);
+    reduce(c, 1, 1);
+    reduce(d, 1, 1);
+    LOG("allreduce(1,1);allreduce(0,1);");
+    ncclCommDestroy(c);
+    fake_reset();
+    reduce(c, 1, 1); /* not known any more */
+    LOG("ncclAllReduce;");
+}
+
 /* A few calls of each kind, for the trace. */
 static void test_trace(void)
 {
@@ -365,6 +399,30 @@ static void test_threads(void)
     }
 }
 
+/* A watchdog aborts a communicator that another thread is using: the engine must outlive
+ * the call that is in it. The fake overwrites an engine that it destroys, so a use after
+ * that would show as another rank. */
+static void *use_until_aborted(void *handle)
+{
+    for (int i = 0; i < 2000 && reduce(handle, 1, 1) == ncclSuccess; i++)
+        ;
+    return NULL;
+}
+
+static void test_abort_race(void)
+{
+    for (int i = 0; i < 300; i++) {
+        pthread_t user;
+        ncclComm_t comm = quiet_make(0);
+        pthread_create(&user, NULL, use_until_aborted, comm);
+        usleep((useconds_t)(i % 100));
+        ncclCommAbort(comm);
+        pthread_join(user, NULL);
+        IS(count_of(fake_log(), "destroy(0)"), 1);
+        IS(count_of(fake_log(), "allreduce(0,"), count_of(fake_log(), "allreduce("));
+    }
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -384,7 +442,9 @@ static const struct {
     {"async-error", test_async_error},
     {"makers", test_makers},
     {"trace", test_trace},
+    {"stale", test_stale},
     {"threads", test_threads},
+    {"abort-race", test_abort_race},
 };
 
 int main(int argc, char **argv)

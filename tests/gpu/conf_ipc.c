@@ -58,7 +58,7 @@ int ipc_child(int count, char **arguments)
     return use(&handle);
 }
 
-static int child(const char *program, const char *what, const struct gpu_ipc_handle *handle)
+static int child(const char *what, const struct gpu_ipc_handle *handle)
 {
     char text[2 * sizeof handle->reserved + 1];
     int status = -1;
@@ -72,7 +72,7 @@ static int child(const char *program, const char *what, const struct gpu_ipc_han
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-void test_ipc(const char *program)
+void test_ipc(void)
 {
     struct gpu_ipc_handle handle, other;
     gpu_ptr opened, address = alloc_filled(BYTES, 0x11);
@@ -81,13 +81,13 @@ void test_ipc(const char *program)
     tap(memcmp(&handle, &other, sizeof handle) == 0, "a handle of the same memory is alike");
     tap_is(gpu.cuIpcOpenMemHandle(&opened, handle, GPU_IPC_LAZY_PEER_ACCESS), INVALID_CONTEXT,
            "the owner can't open its own handle");
-    tap_is(child(program, "use", &handle), 0,
+    tap_is(child("use", &handle), 0,
            "another process reads and writes it; opening it twice gives one address");
     tap(all_are(address, BYTES / 2, 0x11) && all_are(address + BYTES / 2, BYTES / 2, 0x22),
         "the owner sees what was written");
     memset(&other, 0, sizeof other);
-    tap_is(child(program, "refused", &other), 0, "a handle of nothing is refused");
+    tap_is(child("refused", &other), 0, "a handle of nothing is refused");
     OK(gpu.cuMemFree(address));
     if (simulated) /* a GPU's driver may keep it a while */
-        tap_is(child(program, "refused", &handle), 0, "and one of freed memory");
+        tap_is(child("refused", &handle), 0, "and one of freed memory");
 }

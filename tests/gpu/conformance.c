@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,9 @@ struct ips_gpu_api gpu;
 struct extra_api more;
 gpu_context context;
 int simulated;
+const char *program;
+
+static __thread jmp_buf *next_section;
 
 void must(int error, const char *call, const char *file, int line)
 {
@@ -23,8 +27,20 @@ void must(int error, const char *call, const char *file, int line)
     if (!error)
         return;
     gpu.cuGetErrorName(error, &name);
-    printf("Bail out! %s:%d: %s: %s\n", file, line, call, name ? name : "?");
-    exit(1);
+    tap(0, "%s:%d: %s: %s; the rest of this section is left out", file, line, call,
+        name ? name : "?");
+    if (!next_section)
+        exit(1);
+    longjmp(*next_section, 1);
+}
+
+static void section(void (*fn)(void))
+{
+    jmp_buf here;
+    next_section = &here;
+    if (setjmp(here) == 0)
+        fn();
+    next_section = NULL;
 }
 
 static void hold(void *data)
@@ -151,13 +167,17 @@ int main(int count, char **arguments)
     if (count > 1)
         return ipc_child(count - 1, arguments + 1);
     printf("# %d x %s\n", devices, name);
-    test_context();
-    test_memory();
-    test_streams();
-    test_ipc(arguments[0]);
-    test_capture();
-    test_capture_refusals();
-    test_graph_events();
-    test_kernels();
+    program = arguments[0];
+    section(test_context);
+    section(test_memory);
+    section(test_streams);
+    section(test_ipc);
+    section(test_capture);
+    section(test_unsafe_calls);
+    section(test_capture_refusals);
+    section(test_record_node);
+    section(test_external_events);
+    section(test_update_dependencies);
+    section(test_kernels);
     return tap_end();
 }

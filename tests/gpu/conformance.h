@@ -49,6 +49,7 @@ extern struct ips_gpu_api gpu;
 extern struct extra_api more;
 extern gpu_context context; /* device 0's primary context, current on the main thread */
 extern int simulated;
+extern const char *program; /* this one's path */
 
 enum {
     INVALID_CONTEXT = 201,
@@ -67,7 +68,7 @@ enum {
     CAPTURE_RELAXED = 2,
 };
 
-/* The call must succeed, or the whole program ends. */
+/* The call must succeed, or the section of the test ends here as failed. */
 #define OK(call) must((call), #call, __FILE__, __LINE__)
 void must(int error, const char *call, const char *file, int line);
 
@@ -90,11 +91,14 @@ void on_thread(void (*fn)(void *data), void *data);
 void test_context(void);
 void test_memory(void);
 void test_streams(void);
-void test_ipc(const char *program);
+void test_ipc(void);
 int ipc_child(int count, char **arguments);
 void test_capture(void);
+void test_unsafe_calls(void);
 void test_capture_refusals(void);
-void test_graph_events(void);
+void test_record_node(void);
+void test_external_events(void);
+void test_update_dependencies(void);
 void test_kernels(void);
 
 #endif

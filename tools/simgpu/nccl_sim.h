@@ -108,7 +108,7 @@ struct ncclComm {
     struct sim_user_op {
         int used, on_device;
         ncclDataType_t type;
-        unsigned char scalar[8];
+        _Alignas(8) unsigned char scalar[8];
         const void *pointer; /* device memory, read when the call runs */
     } user_op[SIM_USER_OPS];
 };

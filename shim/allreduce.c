@@ -11,8 +11,8 @@
 #include "shim/nccl_api.h"
 #include "shim/process.h"
 
-/* A pointer that is not aligned to its element is taken like any other: it is a property of
- * one rank, NCCL needs the alignment as well. */
+/* A pointer that is not aligned to its element is taken like any other: it is a property
+ * of one rank, NCCL needs the alignment as well. */
 static struct ips_decision decide(const struct ips_comm *comm, const void *in,
                                   const void *out, size_t count, int type, int op)
 {
@@ -124,7 +124,8 @@ IPS_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size
         struct ips_forwarded forwarded;
         result = ips_forwarded_begin(&forwarded, comm, stream);
         if (!result) {
-            IPS_CALL(result, (int)real(sendbuff, recvbuff, count, datatype, op, comm, stream));
+            IPS_CALL(result,
+                     (int)real(sendbuff, recvbuff, count, datatype, op, comm, stream));
             result = ips_forwarded_end(&forwarded, result, IPS_SLOT_ncclAllReduce, count,
                                        (int)datatype, (int)op, decision.reason);
         }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The communicator table: a list under a mutex, and in front of it a small cache per thread.
+/* The communicator table: a list under a mutex, and in front of it a small cache per
+ * thread.
  *
  * Entries are recycled but never freed, so a stale pointer of a cache still points to an
  * entry. A cached entry is trusted when it could be referenced while it was alive and no

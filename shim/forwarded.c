@@ -42,8 +42,9 @@ int ips_forwarded_begin(struct ips_forwarded *forwarded, void *handle, void *str
     return (int)result;
 }
 
-/* NCCL counts elements of the type given, whatever the call: for a gathering or scattering
- * call these are the elements of one rank's part (its count, sendcount or recvcount). */
+/* NCCL counts elements of the type given, whatever the call: for a gathering or
+ * scattering call these are the elements of one rank's part (its count, sendcount or
+ * recvcount). */
 static uint64_t bytes_of(uint64_t count, int type)
 {
     if (type == IPS_TRACE_NO_TYPE)

@@ -20,30 +20,30 @@ struct ips_forwarded {
     int captured;
 };
 
-/* Before the call; handle and stream are NCCL's. NCCL's result number: when it is not 0 the
- * call must not be forwarded, and there is no end. */
+/* Before the call; handle and stream are NCCL's. NCCL's result number: when it is not 0
+ * the call must not be forwarded, and there is no end. */
 int ips_forwarded_begin(struct ips_forwarded *forwarded, void *handle, void *stream);
 
-/* After it: `result` is NCCL's answer; gives what to return. reason: why NCCL serves it, or
- * NULL for the communicator's reason. */
+/* After it: `result` is NCCL's answer; gives what to return. reason: why NCCL serves it,
+ * or NULL for the communicator's reason. */
 int ips_forwarded_end(struct ips_forwarded *forwarded, int result, enum ips_slot call,
                       uint64_t count, int type, int op, const char *reason);
 
 /* The body of a traced forwarder. */
-#define IPS_TRACED_BODY(result_type, name, parameters, arguments, count, type, op)         \
-    {                                                                                      \
-        result_type(*real) parameters = IPS_REAL(name);                                    \
-        if (!real)                                                                         \
-            return (result_type)ips_real_missing(IPS_SLOT_##name);                         \
-        if (ips_pass())                                                                    \
-            return real arguments;                                                         \
-        struct ips_forwarded forwarded;                                                    \
-        int result = ips_forwarded_begin(&forwarded, comm, stream);                        \
-        if (result)                                                                        \
-            return (result_type)result;                                                    \
-        IPS_CALL(result, (int)real arguments);                                             \
-        return (result_type)ips_forwarded_end(&forwarded, result, IPS_SLOT_##name, count,  \
-                                              (int)(type), (int)(op), NULL);               \
+#define IPS_TRACED_BODY(result_type, name, parameters, arguments, count, type, op)  \
+    {                                                                               \
+        result_type(*real) parameters = IPS_REAL(name);                             \
+        if (!real)                                                                  \
+            return (result_type)ips_real_missing(IPS_SLOT_##name);                  \
+        if (ips_pass())                                                             \
+            return real arguments;                                                  \
+        struct ips_forwarded forwarded;                                             \
+        int result = ips_forwarded_begin(&forwarded, comm, stream);                 \
+        if (result)                                                                 \
+            return (result_type)result;                                             \
+        IPS_CALL(result, (int)real arguments);                                      \
+        return (result_type)ips_forwarded_end(&forwarded, result, IPS_SLOT_##name,  \
+                                              count, (int)(type), (int)(op), NULL); \
     }
 
 #endif

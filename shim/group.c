@@ -141,7 +141,8 @@ IPS_EXPORT ncclResult_t ncclGroupStart(void)
     return result;
 }
 
-/* Takes the thread's state if this end closes the outermost group; otherwise only counts. */
+/* Takes the thread's state if this end closes the outermost group; otherwise only counts.
+ */
 static int close_group(struct group *ret_ended)
 {
     if (group.depth != 1) {

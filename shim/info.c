@@ -12,7 +12,8 @@
 
 const char *ipcshimGetInfo(void);
 
-/* "name: value" lines, in static storage; the search for NCCL is done if it was not yet. */
+/* "name: value" lines, in static storage; the search for NCCL is done if it was not yet.
+ */
 IPS_EXPORT const char *ipcshimGetInfo(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From NCCL's init to an entry in the communicator table. Invariant: a rank that can't bring
- * its engine up leaves no record, so the peers decline as well; no lock is held while
- * waiting or calling NCCL. */
+/* From NCCL's init to an entry in the communicator table. Invariant: a rank that can't
+ * bring its engine up leaves no record, so the peers decline as well; no lock is held
+ * while waiting or calling NCCL. */
 #include "shim/init.h"
 
 #include <errno.h>
@@ -113,12 +113,14 @@ static void warn_of_differences(const struct ips_init *init,
 {
     char text[256];
     if (ips_settings_differ(&ips_settings()->policy, agreed, text, sizeof text))
-        ips_log(IPS_LOG_WARN, "rank %d: settings differ from rank 0's, which are used: %s",
-                init->rank, text);
+        ips_log(IPS_LOG_WARN,
+                "rank %d: settings differ from rank 0's, which are used: %s", init->rank,
+                text);
 }
 
 /* The engine after an agreement, else NULL and the reason in the init. */
-static struct ips_engine *outcome(struct ips_init *init, struct ips_policy_settings *settings)
+static struct ips_engine *outcome(struct ips_init *init,
+                                  struct ips_policy_settings *settings)
 {
     if (!init->bringup)
         return NULL;
@@ -139,8 +141,9 @@ static struct ips_engine *outcome(struct ips_init *init, struct ips_policy_setti
 
 static void announce(const struct ips_init *init, const struct ips_comm *comm)
 {
-    ips_log(IPS_LOG_INFO, "communicator %d, rank %d of %d: %s%s", comm->number, comm->rank,
-            comm->nranks, comm->engine ? "served by the engine" : "served by NCCL: ",
+    ips_log(IPS_LOG_INFO, "communicator %d, rank %d of %d: %s%s", comm->number,
+            comm->rank, comm->nranks,
+            comm->engine ? "served by the engine" : "served by NCCL: ",
             comm->engine ? "" : init->reason);
     if (!ips_trace_on())
         return;
@@ -171,7 +174,8 @@ static void enter(struct ips_init *init, ncclComm_t handle)
     ips_comm_put(comm);
 }
 
-/* Whose init NCCL has finished starts phase two; one still in progress is left to NCCL. */
+/* Whose init NCCL has finished starts phase two; one still in progress is left to NCCL.
+ */
 static void start(struct ips_init *init, ncclResult_t result)
 {
     if (result == ncclInProgress) {

@@ -15,8 +15,8 @@ static int plausible(const ncclComm_t *comm, int nranks, int rank)
     return comm && nranks > 0 && rank >= 0 && rank < nranks;
 }
 
-IPS_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId,
-                                         int rank)
+IPS_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks,
+                                         ncclUniqueId commId, int rank)
 {
     ncclResult_t result;
     __typeof__(&ncclCommInitRank) real = IPS_REAL(ncclCommInitRank);
@@ -48,8 +48,9 @@ IPS_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
     return ips_init_forwarded(&init, 1, result);
 }
 
-IPS_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank,
-                                                 int nId, ncclUniqueId *commIds,
+IPS_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks,
+                                                 int myrank, int nId,
+                                                 ncclUniqueId *commIds,
                                                  ncclConfig_t *config)
 {
     ncclResult_t result;
@@ -80,7 +81,8 @@ IPS_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *d
     if (!inits)
         return result; /* the communicators stay unknown, and with NCCL */
     for (int i = 0; i < ndev; i++)
-        ips_init_adopt(&inits[i], &comm[i], ndev, i, "communicator made by ncclCommInitAll");
+        ips_init_adopt(&inits[i], &comm[i], ndev, i,
+                       "communicator made by ncclCommInitAll");
     result = ips_init_forwarded(inits, (size_t)ndev, result);
     free(inits);
     return result;
@@ -120,7 +122,8 @@ IPS_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList,
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommShrink);
     if (ips_pass() || !newcomm)
-        return real(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+        return real(comm, excludeRanksList, excludeRanksCount, newcomm, config,
+                    shrinkFlags);
     struct ips_init init;
     ips_process_begin(-1);
     if (shrinkFlags & IPS_NCCL_SHRINK_ABORT)

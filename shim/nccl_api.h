@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NCCL's types and prototypes, whatever header is at hand: the installed one, with what it
- * is too old to declare added, or none at all. The prototypes of api.def are declared in
- * every case, so that the compiler compares them with the installed header's. */
+/* NCCL's types and prototypes, whatever header is at hand: the installed one, with what
+ * it is too old to declare added, or none at all. The prototypes of api.def are declared
+ * in every case, so that the compiler compares them with the installed header's. */
 #ifndef IPS_SHIM_NCCL_API_H
 #define IPS_SHIM_NCCL_API_H
 
@@ -36,8 +36,14 @@ typedef enum {
     ncclInProgress = 7,
 } ncclResult_t;
 
-typedef enum { ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg, ncclMaxRedOp = 0x7fffffff }
-    ncclRedOp_t;
+typedef enum {
+    ncclSum,
+    ncclProd,
+    ncclMax,
+    ncclMin,
+    ncclAvg,
+    ncclMaxRedOp = 0x7fffffff
+} ncclRedOp_t;
 
 typedef enum {
     ncclInt8,
@@ -67,7 +73,6 @@ typedef struct ncclWindow_opaque *ncclWindow_t;
 #define TRACED(name, parameters, arguments, count, type, op) ncclResult_t name parameters;
 #define PLAIN(name, parameters, arguments) ncclResult_t name parameters;
 #define TEXT(name, parameters, arguments, without) const char *name parameters;
-#define PLAIN_VOID(name, parameters, arguments) void name parameters;
 #include "shim/api.def"
 
 #endif

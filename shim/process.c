@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Once per process: settings, trace, fork and exit. The constructor does nothing; there is
- * none. */
+/* Once per process: settings, trace, fork and exit. The constructor does nothing; there
+ * is none. */
 #include "shim/process.h"
 
 #include <errno.h>
@@ -35,7 +35,8 @@ static void begin(void)
         ips_log(IPS_LOG_WARN, "%s", problems->text[i]);
     pthread_atfork(NULL, NULL, child_after_fork);
     if (ips_real_path())
-        ips_log(IPS_LOG_INFO, "NCCL is %s (found by %s)", ips_real_path(), ips_real_how());
+        ips_log(IPS_LOG_INFO, "NCCL is %s (found by %s)", ips_real_path(),
+                ips_real_how());
     struct ips_trace_config config = {
         .path = settings->trace,
         .summary = settings->summary,
@@ -50,8 +51,8 @@ static void begin(void)
 void ips_process_begin(int rank)
 {
     int saved = errno, none = -1;
-    __atomic_compare_exchange_n(&first_rank, &none, rank < 0 ? 0 : rank, 0, __ATOMIC_RELAXED,
-                                __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(&first_rank, &none, rank < 0 ? 0 : rank, 0,
+                                __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     pthread_once(&begin_once, begin);
     ips_real_warn_of_second();
     errno = saved;
@@ -77,8 +78,8 @@ void ips_process_ready(void)
     pthread_once(&ready_once, ready);
 }
 
-/* A process that never got as far as a communicator has no exit handler; the trace, if there
- * is one, ends here. */
+/* A process that never got as far as a communicator has no exit handler; the trace, if
+ * there is one, ends here. */
 __attribute__((destructor)) static void unload(void)
 {
     if (ips_passive || !ips_trace_on())

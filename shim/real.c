@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the one real NCCL of the process. Every candidate is checked not to be this library,
- * nor another copy of it, and the first that passes is published with one compare-and-swap;
- * no lock is held, since dlopen runs foreign constructors. */
+/* Finds the one real NCCL of the process. Every candidate is checked not to be this
+ * library, nor another copy of it, and the first that passes is published with one
+ * compare-and-swap; no lock is held, since dlopen runs foreign constructors. */
 #include "shim/real.h"
 
 #include <dlfcn.h>
@@ -49,8 +49,8 @@ static void *loaded(const char *path)
     return path[0] ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : dlopen(NULL, RTLD_NOW);
 }
 
-/* Whether the object is this library, or a copy of it loaded from another path: it exports
- * the shim's own name. */
+/* Whether the object is this library, or a copy of it loaded from another path: it
+ * exports the shim's own name. */
 static int is_shim(const struct link_map *map)
 {
     void *handle = loaded(map->l_name);
@@ -82,7 +82,8 @@ static int accept(void *handle, const char *how, struct library *found)
     return 0;
 }
 
-static int accept_path(const char *path, int flags, const char *how, struct library *found)
+static int accept_path(const char *path, int flags, const char *how,
+                       struct library *found)
 {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | flags);
     if (!handle)
@@ -149,8 +150,9 @@ static int from_wheel(const struct objects *objects, struct library *found)
         char beside[PATH_MAX];
         if (strncmp(base_name(path), "libtorch", 8) != 0)
             continue;
-        int length = snprintf(beside, sizeof beside, "%.*s../../nvidia/nccl/lib/libnccl.so.2",
-                              (int)(base_name(path) - path), path);
+        int length =
+            snprintf(beside, sizeof beside, "%.*s../../nvidia/nccl/lib/libnccl.so.2",
+                     (int)(base_name(path) - path), path);
         if (length < (int)sizeof beside &&
             accept_path(beside, 0, "the wheel beside PyTorch", found))
             return 1;
@@ -204,8 +206,8 @@ static struct library *get_library(const void *caller)
     return current;
 }
 
-/* The function in the library; when the handle's scope is the whole program, the plain name
- * may lead back here, and the pncclX name does not. */
+/* The function in the library; when the handle's scope is the whole program, the plain
+ * name may lead back here, and the pncclX name does not. */
 static void *find_function(const struct library *real, const char *name)
 {
     char strong[64];
@@ -236,12 +238,13 @@ int ips_real_missing(enum ips_slot slot)
     if (!real) {
         if (!__atomic_exchange_n(&said_library, 1, __ATOMIC_RELAXED)) {
             const char *setting = ips_settings_nccl_lib();
-            ips_log(IPS_LOG_ERROR,
-                    "%s: no NCCL found. Looked at IPCSHIM_NCCL_LIB (%s), what follows in "
-                    "the preload order, the caller's libraries, all loaded objects, "
-                    "nvidia/nccl/lib beside PyTorch, and libnccl.so.2 in the library path. "
-                    "Set IPCSHIM_NCCL_LIB to the path of libnccl.so.2.",
-                    ips_slot_names[slot], setting ? setting : "not set");
+            ips_log(
+                IPS_LOG_ERROR,
+                "%s: no NCCL found. Looked at IPCSHIM_NCCL_LIB (%s), what follows in "
+                "the preload order, the caller's libraries, all loaded objects, "
+                "nvidia/nccl/lib beside PyTorch, and libnccl.so.2 in the library path. "
+                "Set IPCSHIM_NCCL_LIB to the path of libnccl.so.2.",
+                ips_slot_names[slot], setting ? setting : "not set");
         }
         return RESULT_SYSTEM_ERROR;
     }
@@ -282,7 +285,8 @@ void ips_real_warn_of_second(void)
     dl_iterate_phdr(collect, objects);
     for (size_t i = 0; i < objects->count; i++) {
         const char *path = objects->path[i];
-        if (strncmp(base_name(path), "libnccl.so", 10) == 0 && !same_file(path, real->path) &&
+        if (strncmp(base_name(path), "libnccl.so", 10) == 0 &&
+            !same_file(path, real->path) &&
             !__atomic_exchange_n(&warned, 1, __ATOMIC_RELAXED))
             ips_log(IPS_LOG_WARN,
                     "two NCCLs are loaded, and all calls go to %s, not to %s; "

@@ -38,15 +38,15 @@ static inline void *ips_real(enum ips_slot slot, const void *caller)
 
 /* The real function of that name, with its type. Only for exported functions themselves:
  * the return address tells who called. */
-#define IPS_REAL(name)                                                                     \
+#define IPS_REAL(name) \
     ((__typeof__(&name))ips_real(IPS_SLOT_##name, __builtin_return_address(0)))
 
 /* Calls the real function with the depth guard up. */
-#define IPS_CALL(result, call)                                                             \
-    do {                                                                                   \
-        ips_inside++;                                                                      \
-        result = call;                                                                     \
-        ips_inside--;                                                                      \
+#define IPS_CALL(result, call) \
+    do {                       \
+        ips_inside++;          \
+        result = call;         \
+        ips_inside--;          \
     } while (0)
 
 #endif

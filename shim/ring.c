@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bounded event queue. A cell at position p is free for the push number p when its turn
- * is p, and holds that event when its turn is p + 1. */
+/* The bounded event queue. A cell at position p is free for the push number p when its
+ * turn is p, and holds that event when its turn is p + 1. */
 #include "shim/ring.h"
 
 #include <stdlib.h>

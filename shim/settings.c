@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of settings, and the only reader of the environment. Invariant: whatever the
  * environment holds, every setting ends up in its documented range. */
-#include "shim/settings.h"
+#include "shim/settings_table.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,55 +11,49 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-enum kind { SWITCH, CHOICE, NUMBER, SIZE, TEXT };
-
-struct setting {
-    const char *name;
-    enum kind kind;
-    size_t offset;       /* in struct ips_settings */
-    unsigned bytes;      /* of the member */
-    uint64_t low, high;  /* of NUMBER and SIZE */
-    const char *choices; /* of CHOICE: "A|B|C", with values first, first + 1, ... */
-    int first;
-    const char *doc;
-};
-
-#define MEMBER(member)                                                                     \
+#define MEMBER(member) \
     offsetof(struct ips_settings, member), sizeof(((struct ips_settings *)0)->member)
 #define MAX_SIZE ((uint64_t)1 << 62)
 
-static const struct setting table[] = {
+const struct ips_setting ips_settings_table[] = {
     {"IPCSHIM_ENABLE", SWITCH, MEMBER(enable), 0, 1, NULL, 0,
-     "1: AllReduce runs on the engine where all ranks of a communicator agree that it can. "
+     "1: AllReduce runs on the engine where all ranks of a communicator agree that it "
+     "can. "
      "0: every call goes to NCCL, and is still traced. One rank with 0 switches its "
      "communicators off for all ranks."},
     {"IPCSHIM_PROTO", CHOICE, MEMBER(policy.proto), 0, 0, "auto|LL|LL128|Simple", -1,
      "The engine's wire protocol for all sizes; auto chooses by size. Rank 0's value is "
      "used by all ranks."},
     {"IPCSHIM_LL_MAX_BYTES", SIZE, MEMBER(policy.ll_max_bytes), 0, MAX_SIZE, NULL, 0,
-     "Largest message that uses LL, the protocol with the lowest latency. Rank 0's value is "
+     "Largest message that uses LL, the protocol with the lowest latency. Rank 0's value "
+     "is "
      "used by all ranks."},
-    {"IPCSHIM_LL128_MAX_BYTES", SIZE, MEMBER(policy.ll128_max_bytes), 0, MAX_SIZE, NULL, 0,
-     "Largest message that uses LL128; larger ones use Simple. Rank 0's value is used by all "
+    {"IPCSHIM_LL128_MAX_BYTES", SIZE, MEMBER(policy.ll128_max_bytes), 0, MAX_SIZE, NULL,
+     0,
+     "Largest message that uses LL128; larger ones use Simple. Rank 0's value is used by "
+     "all "
      "ranks."},
     {"IPCSHIM_MAX_BYTES", SIZE, MEMBER(policy.max_bytes), 0, MAX_SIZE, NULL, 0,
      "Largest AllReduce that the engine takes; larger ones go to NCCL. Rank 0's value is "
      "used by all ranks."},
-    {"IPCSHIM_MAX_CHANNELS", NUMBER, MEMBER(policy.max_channels), 1, IPS_MAX_CHANNELS, NULL,
-     0,
+    {"IPCSHIM_MAX_CHANNELS", NUMBER, MEMBER(policy.max_channels), 1, IPS_MAX_CHANNELS,
+     NULL, 0,
      "Most channels (thread blocks) of one AllReduce. Each has its own buffers, so fewer "
      "channels also need less device memory. Rank 0's value is used by all ranks."},
     {"IPCSHIM_LINKS", CHOICE, MEMBER(links_any), 0, 0, "pcie|any", 0,
      "pcie: the engine works only where NVML says that the GPUs have no NVLink and that "
-     "peer access is in order. any: it also accepts NVLink and links that NVML can't judge, "
+     "peer access is in order. any: it also accepts NVLink and links that NVML can't "
+     "judge, "
      "as long as the probe of the link passes."},
     {"IPCSHIM_MEM_MAX", SIZE, MEMBER(mem_max_bytes), 0, MAX_SIZE, NULL, 0,
-     "Device memory that the buffers of all communicators of one process may hold together; "
+     "Device memory that the buffers of all communicators of one process may hold "
+     "together; "
      "communicators beyond it go to NCCL."},
     {"IPCSHIM_REPORT_S", NUMBER, MEMBER(report_seconds), 1, 86400, NULL, 0,
      "Seconds after which a rank that waits for another reports who waits for whom."},
     {"IPCSHIM_TRACE", TEXT, MEMBER(trace), 0, 0, NULL, 0,
-     "File that gets one JSON line for every NCCL call. %p stands for the process id, %r for "
+     "File that gets one JSON line for every NCCL call. %p stands for the process id, %r "
+     "for "
      "the rank. Lines are appended; events that come faster than they can be written are "
      "dropped and counted."},
     {"IPCSHIM_SUMMARY", SWITCH, MEMBER(summary), 0, 1, NULL, 0,
@@ -70,9 +64,10 @@ static const struct setting table[] = {
     {"IPCSHIM_NCCL_LIB", TEXT, MEMBER(nccl_lib), 0, 0, NULL, 0,
      "Path of the real libnccl.so.2, where the search does not find the right one."},
 };
-#define SETTINGS (sizeof table / sizeof table[0])
+const size_t ips_settings_count =
+    sizeof ips_settings_table / sizeof ips_settings_table[0];
 
-static struct ips_settings defaults(void)
+struct ips_settings ips_settings_defaults(void)
 {
     return (struct ips_settings){
         .enable = 1,
@@ -83,7 +78,7 @@ static struct ips_settings defaults(void)
     };
 }
 
-static void set_number(const struct setting *setting, struct ips_settings *settings,
+static void set_number(const struct ips_setting *setting, struct ips_settings *settings,
                        uint64_t value)
 {
     char *member = (char *)settings + setting->offset;
@@ -93,20 +88,6 @@ static void set_number(const struct setting *setting, struct ips_settings *setti
     } else {
         memcpy(member, &value, 8);
     }
-}
-
-/* The value of a member; 4-byte members are signed. */
-static int64_t get_number(const struct setting *setting, const void *settings)
-{
-    const char *member = (const char *)settings + setting->offset;
-    int32_t narrow;
-    int64_t wide;
-    if (setting->bytes == 4) {
-        memcpy(&narrow, member, 4);
-        return narrow;
-    }
-    memcpy(&wide, member, 8);
-    return wide;
 }
 
 /* "65536", or with SIZE also "64K", "64k", "64KB", "64KiB", likewise M and G (powers of
@@ -151,7 +132,7 @@ static int find_choice(const char *choices, const char *text)
     return -1;
 }
 
-static int parse_value(const struct setting *setting, const char *text,
+static int parse_value(const struct ips_setting *setting, const char *text,
                        struct ips_settings *settings)
 {
     uint64_t value;
@@ -167,15 +148,16 @@ static int parse_value(const struct setting *setting, const char *text,
         return 0;
     }
     default:
-        if (parse_number(text, setting->kind == SIZE, &value) < 0 || value < setting->low ||
-            value > setting->high)
+        if (parse_number(text, setting->kind == SIZE, &value) < 0 ||
+            value < setting->low || value > setting->high)
             return -EINVAL;
         set_number(setting, settings, value);
         return 0;
     }
 }
 
-/* The number of insertions, deletions and replacements between two names (Levenshtein). */
+/* The number of insertions, deletions and replacements between two names (Levenshtein).
+ */
 static unsigned edit_distance(const char *a, const char *b)
 {
     enum { LONGEST = 64 };
@@ -202,93 +184,40 @@ static unsigned edit_distance(const char *a, const char *b)
 }
 
 /* The one that begins with the name, if there is one, else the fewest edits away. */
-static const struct setting *nearest(const char *name)
+static const struct ips_setting *nearest(const char *name)
 {
-    const struct setting *best = &table[0];
+    const struct ips_setting *best = &ips_settings_table[0];
     unsigned distance = ~0u;
-    for (size_t i = 0; i < SETTINGS; i++) {
-        unsigned other = edit_distance(name, table[i].name);
-        if (strncmp(table[i].name, name, strlen(name)) == 0)
+    for (size_t i = 0; i < ips_settings_count; i++) {
+        unsigned other = edit_distance(name, ips_settings_table[i].name);
+        if (strncmp(ips_settings_table[i].name, name, strlen(name)) == 0)
             other = 0;
         if (other < distance) {
             distance = other;
-            best = &table[i];
+            best = &ips_settings_table[i];
         }
     }
     return best;
 }
 
-static void format_size(uint64_t bytes, char *text, size_t room)
-{
-    const char *units[] = {"", "K", "M", "G"};
-    int unit = 0;
-    while (unit < 3 && bytes && bytes % 1024 == 0) {
-        bytes /= 1024;
-        unit++;
-    }
-    snprintf(text, room, "%llu%s", (unsigned long long)bytes, units[unit]);
-}
-
-/* A value of the setting as a user would write it. */
-static void format_value(const struct setting *setting, const void *settings, char *text,
-                         size_t room)
-{
-    if (setting->kind == TEXT) {
-        snprintf(text, room, "not set");
-        return;
-    }
-    int64_t value = get_number(setting, settings);
-    if (setting->kind == SIZE) {
-        format_size((uint64_t)value, text, room);
-    } else if (setting->kind == CHOICE) {
-        const char *choice = setting->choices;
-        for (int64_t skip = value - setting->first; skip > 0 && *choice; skip--)
-            choice += strcspn(choice, "|") + 1;
-        snprintf(text, room, "%.*s", (int)strcspn(choice, "|"), choice);
-    } else {
-        snprintf(text, room, "%lld", (long long)value);
-    }
-}
-
-static void format_range(const struct setting *setting, char *text, size_t room)
-{
-    switch (setting->kind) {
-    case TEXT:
-        snprintf(text, room, "a path");
-        break;
-    case SWITCH:
-        snprintf(text, room, "0|1");
-        break;
-    case CHOICE:
-        snprintf(text, room, "%s", setting->choices);
-        break;
-    case SIZE:
-        snprintf(text, room, "bytes, or with K, M, G");
-        break;
-    case NUMBER:
-        snprintf(text, room, "%llu to %llu", (unsigned long long)setting->low,
-                 (unsigned long long)setting->high);
-        break;
-    }
-}
-
 static char *next_problem(struct ips_settings_problems *problems)
 {
-    return problems->count < IPS_SETTINGS_PROBLEMS ? problems->text[problems->count++] : NULL;
+    return problems->count < IPS_SETTINGS_PROBLEMS ? problems->text[problems->count++]
+                                                   : NULL;
 }
 
 static void complain_value(struct ips_settings_problems *problems,
-                           const struct setting *setting, const char *value)
+                           const struct ips_setting *setting, const char *value)
 {
     char range[64], used[64], *text = next_problem(problems);
-    struct ips_settings standard = defaults();
+    struct ips_settings standard = ips_settings_defaults();
     if (!text)
         return;
-    format_range(setting, range, sizeof range);
-    format_value(setting, &standard, used, sizeof used);
+    ips_setting_format_range(setting, range, sizeof range);
+    ips_setting_format(setting, &standard, used, sizeof used);
     snprintf(text, sizeof problems->text[0],
-             "%s=%.60s is invalid (%s); the default, %s, is used", setting->name, value, range,
-             used);
+             "%s=%.60s is invalid (%s); the default, %s, is used", setting->name, value,
+             range, used);
 }
 
 static void parse_one(const char *entry, struct ips_settings *settings,
@@ -301,23 +230,24 @@ static void parse_one(const char *entry, struct ips_settings *settings,
     snprintf(name, sizeof name, "%.*s", (int)(equals - entry), entry);
     if (!equals[1])
         return; /* set to nothing: the default */
-    for (size_t i = 0; i < SETTINGS; i++) {
-        if (strcmp(name, table[i].name) != 0)
+    for (size_t i = 0; i < ips_settings_count; i++) {
+        if (strcmp(name, ips_settings_table[i].name) != 0)
             continue;
-        if (parse_value(&table[i], equals + 1, settings) < 0)
-            complain_value(problems, &table[i], equals + 1);
+        if (parse_value(&ips_settings_table[i], equals + 1, settings) < 0)
+            complain_value(problems, &ips_settings_table[i], equals + 1);
         return;
     }
     char *text = next_problem(problems);
     if (text)
         snprintf(text, sizeof problems->text[0],
-                 "%s is unknown and ignored; did you mean %s?", name, nearest(name)->name);
+                 "%s is unknown and ignored; did you mean %s?", name,
+                 nearest(name)->name);
 }
 
 void ips_settings_parse(char *const *environment, struct ips_settings *ret,
                         struct ips_settings_problems *ret_problems)
 {
-    *ret = defaults();
+    *ret = ips_settings_defaults();
     ret_problems->count = 0;
     for (; environment && *environment; environment++)
         parse_one(*environment, ret, ret_problems);
@@ -357,78 +287,6 @@ const struct ips_settings_problems *ips_settings_problems(void)
     return &own_problems;
 }
 
-unsigned ips_settings_differ(const struct ips_policy_settings *mine,
-                             const struct ips_policy_settings *agreed, char *ret_text,
-                             size_t text_bytes)
-{
-    unsigned differences = 0;
-    size_t used = 0;
-    struct ips_settings a = {.policy = *mine}, b = {.policy = *agreed};
-    ret_text[0] = 0;
-    for (size_t i = 0; i < SETTINGS; i++) {
-        char here[32], there[32];
-        if (table[i].offset < offsetof(struct ips_settings, policy) ||
-            get_number(&table[i], &a) == get_number(&table[i], &b))
-            continue;
-        format_value(&table[i], &a, here, sizeof here);
-        format_value(&table[i], &b, there, sizeof there);
-        differences++;
-        if (used < text_bytes)
-            used += (size_t)snprintf(ret_text + used, text_bytes - used, "%s%s (%s, not %s)",
-                                     used ? ", " : "", table[i].name, there, here);
-    }
-    return differences;
-}
-
-/* The paragraph, broken into lines of at most 76 columns. */
-static void print_wrapped(FILE *out, const char *text)
-{
-    while (*text) {
-        size_t width = strlen(text);
-        if (width > 76) {
-            width = 76;
-            while (width && text[width] != ' ')
-                width--;
-        }
-        fprintf(out, "    %.*s\n", (int)width, text);
-        text += width;
-        while (*text == ' ')
-            text++;
-    }
-}
-
-/* "|" separates the columns of a Markdown table. */
-static void print_escaped(FILE *out, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '|')
-            fputc('\\', out);
-        fputc(*text, out);
-    }
-}
-
-void ips_settings_print(FILE *out, enum ips_settings_format format)
-{
-    struct ips_settings standard = defaults();
-    if (format == IPS_SETTINGS_MARKDOWN)
-        fprintf(out, "| variable | values | default | meaning |\n|---|---|---|---|\n");
-    for (size_t i = 0; i < SETTINGS; i++) {
-        char range[64], value[64];
-        format_range(&table[i], range, sizeof range);
-        format_value(&table[i], &standard, value, sizeof value);
-        if (format == IPS_SETTINGS_TEXT) {
-            fprintf(out, "%s = %s   (default: %s)\n", table[i].name, range, value);
-            print_wrapped(out, table[i].doc);
-            continue;
-        }
-        fprintf(out, "| `%s` | ", table[i].name);
-        print_escaped(out, range);
-        fprintf(out, " | %s | ", value);
-        print_escaped(out, table[i].doc);
-        fprintf(out, " |\n");
-    }
-}
-
 /* The value of a variable, or NULL when it is not set, empty, or not to be read. */
 static const char *variable(const char *name)
 {
@@ -443,8 +301,8 @@ const char *ips_settings_nccl_lib(void)
 
 int ips_settings_p2p_disabled(void)
 {
-    /* NCCL's own reading (graph/paths.cc, ncclGetLevel): the levels nearer than PIX allow no
-     * P2P through a PCIe switch; old-style numbers: 0 is LOC. */
+    /* NCCL's own reading (graph/paths.cc, ncclGetLevel): the levels nearer than PIX allow
+     * no P2P through a PCIe switch; old-style numbers: 0 is LOC. */
     static const char *const near[] = {"LOC", "NVL", "NVB", "C2C", "0"};
     const char *disable = variable("NCCL_P2P_DISABLE");
     if (disable && strtol(disable, NULL, 0) == 1)

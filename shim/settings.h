@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every IPCSHIM_* variable, in one table that parses and prints itself, and the few NCCL_*
- * variables that matter here: settings.c is the only file that reads the environment.
- * Nothing is read in a setuid process. Stands alone: the tools link it without the shim. */
+/* Every IPCSHIM_* variable, in one table that parses and prints itself, and the few
+ * NCCL_* variables that matter here: settings.c is the only file that reads the
+ * environment. Nothing is read in a setuid process. Stands alone: the tools link it
+ * without the shim. */
 #ifndef IPS_SHIM_SETTINGS_H
 #define IPS_SHIM_SETTINGS_H
 
@@ -15,11 +16,11 @@ struct ips_settings {
     int32_t enable;    /* 0: all calls go to NCCL */
     int32_t links_any; /* accept links that are not plain PCIe, or not known to be */
     int32_t summary;
-    int32_t log_level;       /* enum ips_log_level */
-    uint64_t mem_max_bytes;  /* device memory for all engines of the process */
-    uint64_t report_seconds; /* a wait longer than this is reported */
-    const char *trace;       /* NULL: none; may hold %p and %r */
-    const char *nccl_lib;    /* NULL: search */
+    int32_t log_level;                 /* enum ips_log_level */
+    uint64_t mem_max_bytes;            /* device memory for all engines of the process */
+    uint64_t report_seconds;           /* a wait longer than this is reported */
+    const char *trace;                 /* NULL: none; may hold %p and %r */
+    const char *nccl_lib;              /* NULL: search */
     struct ips_policy_settings policy; /* agreed between the ranks: rank 0's. The last */
 };
 
@@ -39,8 +40,8 @@ void ips_settings_parse(char *const *environment, struct ips_settings *ret,
 const struct ips_settings *ips_settings(void);
 const struct ips_settings_problems *ips_settings_problems(void);
 
-/* Which of the agreed settings differ between this rank's and rank 0's, as text: "" if none.
- * Gives the number of differences. */
+/* Which of the agreed settings differ between this rank's and rank 0's, as text: "" if
+ * none. Gives the number of differences. */
 unsigned ips_settings_differ(const struct ips_policy_settings *own,
                              const struct ips_policy_settings *agreed, char *ret_text,
                              size_t text_bytes);

@@ -10,8 +10,8 @@
 
 #include "shim/trace_format.h"
 
-/* The ways a call can go: NCCL, or the engine with each protocol, launched at once, captured
- * into a graph, or replayed by one. */
+/* The ways a call can go: NCCL, or the engine with each protocol, launched at once,
+ * captured into a graph, or replayed by one. */
 enum { NCCL, EAGER, CAPTURED = EAGER + IPS_PROTOS, REPLAYED = CAPTURED + IPS_PROTOS };
 #define WAYS (REPLAYED + IPS_PROTOS)
 #define UNKNOWN_SIZE IPS_SIZE_CLASSES /* one class more */
@@ -98,7 +98,7 @@ static void refresh_replays(call_counters *all)
         living(counts);
     for (size_t proto = 0; proto < IPS_PROTOS; proto++) {
         struct counter *row = all[IPS_SLOT_ncclAllReduce][REPLAYED + proto];
-        for (size_t class = 0; class < IPS_SIZE_CLASSES; class++)
+        for (size_t class = 0; class < IPS_SIZE_CLASSES; class ++)
             __atomic_store_n(&row[class].calls, counts[proto * IPS_SIZE_CLASSES + class],
                              __ATOMIC_RELAXED);
     }
@@ -113,7 +113,7 @@ static void each_row(struct ips_text *text, row_function *function)
     refresh_replays(all);
     for (int call = 0; call < IPS_SLOTS; call++)
         for (int way = 0; way < WAYS; way++)
-            for (int class = 0; class <= UNKNOWN_SIZE; class++) {
+            for (int class = 0; class <= UNKNOWN_SIZE; class ++) {
                 const struct counter *counter = &all[call][way][class];
                 struct row row = {ips_slot_names[call], way, class,
                                   __atomic_load_n(&counter->calls, __ATOMIC_RELAXED),
@@ -127,10 +127,10 @@ static void each_row(struct ips_text *text, row_function *function)
 
 static const char *route_name(int way)
 {
-    return way == NCCL         ? "nccl"
-           : way >= REPLAYED   ? "engine (replayed)"
-           : way >= CAPTURED   ? "engine (captured)"
-                               : "engine";
+    return way == NCCL       ? "nccl"
+           : way >= REPLAYED ? "engine (replayed)"
+           : way >= CAPTURED ? "engine (captured)"
+                             : "engine";
 }
 
 static const char *proto_name(int way)
@@ -200,8 +200,8 @@ static void table_row(struct ips_text *text, const struct row *row, int first)
 void ips_summary_table(struct ips_text *text, int rank, int pid, uint64_t dropped)
 {
     ips_text_add(text, "ipcshim: NCCL calls of rank %d (pid %d)\n", rank, pid);
-    ips_text_add(text, "  %-24s %-22s %-25s %10s  %10s\n", "call", "size", "route", "calls",
-                 "bytes");
+    ips_text_add(text, "  %-24s %-22s %-25s %10s  %10s\n", "call", "size", "route",
+                 "calls", "bytes");
     size_t before = text->used;
     each_row(text, table_row);
     if (text->used == before)

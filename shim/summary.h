@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The summary: how often each call was made, by size class and route, with its bytes.
- * Counting never waits. A size class holds the sizes from a power of two up to the next. */
+ * Counting never waits. A size class holds the sizes from a power of two up to the next.
+ */
 #ifndef IPS_SHIM_SUMMARY_H
 #define IPS_SHIM_SUMMARY_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trace's life: open, one writing thread, flushes, end. Only the process that started it
- * writes, whole lines only, and nobody who adds an event ever waits for the file. */
+/* The trace's life: open, one writing thread, flushes, end. Only the process that started
+ * it writes, whole lines only, and nobody who adds an event ever waits for the file. */
 #include "shim/trace.h"
 
 #include <errno.h>
@@ -62,7 +62,8 @@ static uint64_t count_lines(const char *data, size_t bytes)
     return lines;
 }
 
-/* Writes the text and empties it. What can't be written is dropped, and counted by lines. */
+/* Writes the text and empties it. What can't be written is dropped, and counted by lines.
+ */
 static void write_out(struct ips_text *text)
 {
     size_t at = 0;
@@ -74,8 +75,10 @@ static void write_out(struct ips_text *text)
             continue;
         if (wrote <= 0) {
             if (!write_failed)
-                ips_log(IPS_LOG_WARN, "IPCSHIM_TRACE: events are lost, the file can't be "
-                        "written: %s", strerror(errno));
+                ips_log(IPS_LOG_WARN,
+                        "IPCSHIM_TRACE: events are lost, the file can't be "
+                        "written: %s",
+                        strerror(errno));
             write_failed = 1;
             ips_ring_dropped(ring, count_lines(text->data + at, text->used - at));
             torn = at && text->data[at - 1] != '\n';
@@ -151,7 +154,8 @@ static int start_writer(void)
     return -error;
 }
 
-/* A regular file or a device; a pipe must have its reader already, and is never waited for. */
+/* A regular file or a device; a pipe must have its reader already, and is never waited
+ * for. */
 static int open_file(const struct ips_trace_config *config)
 {
     char path[PATH_MAX];
@@ -161,8 +165,10 @@ static int open_file(const struct ips_trace_config *config)
         ips_log(IPS_LOG_WARN, "IPCSHIM_TRACE: no trace, the path is too long or empty");
         return error;
     }
-    file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK |
-                O_NOCTTY, 0600);
+    file = open(path,
+                O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK |
+                    O_NOCTTY,
+                0600);
     if (file >= 0 && fstat(file, &status) == 0 && !S_ISDIR(status.st_mode))
         return 0;
     error = errno ? -errno : -EISDIR;

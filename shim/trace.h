@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trace: a bounded ring of events that any thread fills without waiting, and one thread
- * that writes them as JSON lines. Events that do not fit are dropped and counted. The
- * process that started it is the only one that ever writes.
+/* The trace: a bounded ring of events that any thread fills without waiting, and one
+ * thread that writes them as JSON lines. Events that do not fit are dropped and counted.
+ * The process that started it is the only one that ever writes.
  *
  * Thread-safe; errno is preserved. Nothing here calls CUDA. */
 #ifndef IPS_SHIM_TRACE_H
@@ -26,8 +26,8 @@ struct ips_event {
     uint64_t bytes;   /* count times the size of an element, or IPS_TRACE_UNKNOWN */
     const void *stream;
     const char *reason;
-    int32_t comm; /* number of the communicator in this process, -1: not known */
-    int32_t rank; /* in it, -1: not known */
+    int32_t comm;     /* number of the communicator in this process, -1: not known */
+    int32_t rank;     /* in it, -1: not known */
     int32_t type, op; /* NCCL's numbers; -1: the call has none */
     uint16_t call;    /* enum ips_slot */
     uint8_t kind;     /* enum ips_event_kind */
@@ -45,8 +45,8 @@ struct ips_trace_config {
     int enabled;      /* the engine is */
 };
 
-/* Starts it, once per process; does nothing when neither file nor summary is wanted. 0 or a
- * negative errno, whose cause has been logged: then there is no file. */
+/* Starts it, once per process; does nothing when neither file nor summary is wanted. 0 or
+ * a negative errno, whose cause has been logged: then there is no file. */
 int ips_trace_start(const struct ips_trace_config *config);
 
 /* Whether events are wanted at all, and whether by the file. */
@@ -75,11 +75,12 @@ void ips_trace_child(void);
 /* CLOCK_REALTIME in ns. */
 uint64_t ips_trace_now(void);
 
-/* Size of an element of NCCL's type, also of those the engine does not know; 0: unknown. */
+/* Size of an element of NCCL's type, also of those the engine does not know; 0: unknown.
+ */
 unsigned ips_trace_type_bytes(int type);
 
-/* A permanent copy of the text, the same for equal texts; at most 256 different ones, then
- * a static text. */
+/* A permanent copy of the text, the same for equal texts; at most 256 different ones,
+ * then a static text. */
 const char *ips_trace_intern(const char *text);
 
 /* PATH with %p and %r replaced and %% as %; 0 or -ENAMETOOLONG. */

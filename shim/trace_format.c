@@ -24,11 +24,12 @@ void ips_format_head(struct ips_text *text, const char *event, uint64_t time_ns,
                  (unsigned long long)(time_ns % 1000000000), pid);
 }
 
-void ips_format_start(struct ips_text *text, const struct ips_trace_config *config, int pid)
+void ips_format_start(struct ips_text *text, const struct ips_trace_config *config,
+                      int pid)
 {
     ips_format_head(text, "start", ips_trace_now(), pid);
-    ips_text_add(text, ",\"rank\":%d,\"ipcshim\":\"" IPCSHIM_VERSION "\",\"nccl\":",
-                 config->rank);
+    ips_text_add(
+        text, ",\"rank\":%d,\"ipcshim\":\"" IPCSHIM_VERSION "\",\"nccl\":", config->rank);
     ips_text_json(text, config->nccl);
     ips_text_add(text, ",\"enabled\":%s}\n", config->enabled ? "true" : "false");
 }
@@ -60,8 +61,8 @@ static void add_route(struct ips_text *text, const struct ips_event *event)
     ips_text_json(text, event->reason);
 }
 
-/* A type or operation without a name is given by its number; -1 is none. Operations from 5
- * on are made by ncclRedOpCreatePreMulSum, and their numbers mean nothing. */
+/* A type or operation without a name is given by its number; -1 is none. Operations from
+ * 5 on are made by ncclRedOpCreatePreMulSum, and their numbers mean nothing. */
 static void add_type_and_op(struct ips_text *text, const struct ips_event *event)
 {
     const char *type = type_name(event->type);
@@ -87,7 +88,9 @@ static void add_call(struct ips_text *text, const struct ips_event *event)
     add_type_and_op(text, event);
     ips_text_add(text, ",\"stream\":\"0x%llx\",\"captured\":%s",
                  (unsigned long long)(uintptr_t)event->stream,
-                 event->captured < 0 ? "null" : event->captured ? "true" : "false");
+                 event->captured < 0 ? "null"
+                 : event->captured   ? "true"
+                                     : "false");
 }
 
 void ips_format_event(struct ips_text *text, const struct ips_event *event, int pid)

@@ -3,8 +3,8 @@
 #include "shim/forwarded.h"
 #include "shim/nccl_api.h"
 
-#define TRACED(name, parameters, arguments, count, type, op)                               \
-    IPS_EXPORT ncclResult_t name parameters                                                \
-        IPS_TRACED_BODY(ncclResult_t, name, parameters, arguments, count, type, op)
+#define TRACED(name, parameters, arguments, count, type, op) \
+    IPS_EXPORT ncclResult_t name parameters IPS_TRACED_BODY( \
+        ncclResult_t, name, parameters, arguments, count, type, op)
 
 #include "shim/api.def"

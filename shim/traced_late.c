@@ -3,9 +3,9 @@
  * forward_late.c. */
 #include "shim/forwarded.h"
 
-#define LATE_TRACED(name, parameters, arguments, count, type, op)                          \
-    int name parameters;                                                                   \
-    IPS_EXPORT int name parameters                                                         \
-        IPS_TRACED_BODY(int, name, parameters, arguments, count, type, op)
+#define LATE_TRACED(name, parameters, arguments, count, type, op)                    \
+    int name parameters;                                                             \
+    IPS_EXPORT int name parameters IPS_TRACED_BODY(int, name, parameters, arguments, \
+                                                   count, type, op)
 
 #include "shim/api.def"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An ordinary NCCL program, linked with the stand-in NCCL and run under the preload: what it
- * passes must arrive unchanged. Argument: the case. */
+/* An ordinary NCCL program, linked with the stand-in NCCL and run under the preload: what
+ * it passes must arrive unchanged. Argument: the case. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,8 @@ static void test_arguments(void)
 
     CHECK(ncclCommInitRank(&comm, 1, ids[0], 0) == ncclSuccess);
     CHECK(memcmp(fake_last_id(), &ids[0], sizeof ids[0]) == 0);
-    CHECK(ncclCommInitRankConfig(&comm, 1, ids[1], 0, (ncclConfig_t *)config) == ncclSuccess);
+    CHECK(ncclCommInitRankConfig(&comm, 1, ids[1], 0, (ncclConfig_t *)config) ==
+          ncclSuccess);
     CHECK(memcmp(fake_last_id(), &ids[1], sizeof ids[1]) == 0);
     CHECK(fake_last_config() == config && memcmp(config, before, sizeof config) == 0);
     CHECK(ncclCommInitRankConfig(&comm, 1, ids[1], 0, NULL) == ncclSuccess);
@@ -59,20 +60,21 @@ static void test_arguments(void)
     CHECK(ncclGetVersion(&version) == ncclSuccess && version == 22809);
     CHECK(ncclCommCount(comm, &count) == ncclSuccess && count == 1);
     CHECK(strcmp(ncclGetErrorString(ncclSuccess), "the fake's error string") == 0);
-    CHECK(ncclAllReduce(NULL, NULL, 0, ncclInt8, ncclSum, NULL, NULL) == ncclInvalidArgument);
+    CHECK(ncclAllReduce(NULL, NULL, 0, ncclInt8, ncclSum, NULL, NULL) ==
+          ncclInvalidArgument);
     fake_reset();
     ncclBcast(NULL, 0, ncclInt8, 0, comm, NULL);
     CHECK(strcmp(fake_log(), "ncclBcast;ncclBroadcast;") == 0);
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
-/* Every name reaches the function of the same name. Integer arguments in excess do no harm;
- * a call with none of them valid is fine for functions that only note their name. */
+/* Every name reaches the function of the same name. Integer arguments in excess do no
+ * harm; a call with none of them valid is fine for functions that only note their name.
+ */
 static void test_every_name(void)
 {
     static const char *const names[] = {
 #define TRACED(name, parameters, arguments, count, type, op) #name,
-#define PLAIN_VOID(name, parameters, arguments) #name,
 #define LATE_TRACED(name, parameters, arguments, count, type, op) #name,
 #define LATE_PLAIN(name, parameters, arguments) #name,
 #define LATE_VOID(name, parameters, arguments) #name,
@@ -98,7 +100,8 @@ static void test_every_name(void)
 static void test_old(void)
 {
     ncclComm_t comm = NULL, child = NULL;
-    int (*suspend)(void *, int) = (int (*)(void *, int))dlsym(RTLD_DEFAULT, "ncclCommSuspend");
+    int (*suspend)(void *, int) =
+        (int (*)(void *, int))dlsym(RTLD_DEFAULT, "ncclCommSuspend");
     CHECK(ncclCommInitRank(&comm, 1, random_id(), 0) == ncclSuccess);
     CHECK(ncclCommShrink(comm, NULL, 0, &child, NULL, 0) == ncclInvalidUsage);
     CHECK(ncclCommShrink(comm, NULL, 0, &child, NULL, 0) == ncclInvalidUsage);

@@ -18,7 +18,8 @@ static int failures;
 static void expect_log(int line, const char *expected)
 {
     if (strcmp(fake_log(), expected) != 0) {
-        printf("line %d: expected %s\n          got      %s\n", line, expected, fake_log());
+        printf("line %d: expected %s\n          got      %s\n", line, expected,
+               fake_log());
         failures++;
     }
     fake_reset();
@@ -36,7 +37,8 @@ static void expect_number(int line, const char *what, long got, long expected)
 
 static ncclResult_t reduce(ncclComm_t comm, size_t count, uintptr_t stream)
 {
-    return ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm, STREAM(stream));
+    return ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm,
+                         STREAM(stream));
 }
 
 static ncclComm_t make(int rank)
@@ -70,7 +72,8 @@ static void test_init_config(void)
     ncclUniqueId id = {{5}};
     ncclComm_t comm;
     ncclCommInitRankConfig(&comm, 2, id, 0, (ncclConfig_t *)&config);
-    LOG("create(0/2);ncclCommInitRankConfig;ncclCommCuDevice;start(100);wait(1);take;drop;");
+    LOG("create(0/"
+        "2);ncclCommInitRankConfig;ncclCommCuDevice;start(100);wait(1);take;drop;");
     config.blocking = 0;
     ncclCommInitRankConfig(&comm, 2, id, 0, (ncclConfig_t *)&config);
     LOG("ncclCommInitRankConfig;");
@@ -78,7 +81,8 @@ static void test_init_config(void)
     LOG("ncclAllReduce;");
     config.magic = 1; /* not a config: nothing is read from it */
     ncclCommInitRankConfig(&comm, 2, id, 0, (ncclConfig_t *)&config);
-    LOG("create(0/2);ncclCommInitRankConfig;ncclCommCuDevice;start(100);wait(1);take;drop;");
+    LOG("create(0/"
+        "2);ncclCommInitRankConfig;ncclCommCuDevice;start(100);wait(1);take;drop;");
     setenv("NCCL_COMM_BLOCKING", "0", 1);
     ncclCommInitRank(&comm, 2, id, 0);
     LOG("ncclCommInitRank;");
@@ -113,7 +117,8 @@ static void test_init_group(void)
     ncclCommInitRank(&comms[1], 2, id, 1);
     LOG("ncclGroupStart;create(0/2);ncclCommInitRank;create(1/2);ncclCommInitRank;");
     IS(ncclGroupEnd(), ncclSuccess);
-    LOG("ncclGroupEnd;ncclCommCuDevice;start(100);ncclCommCuDevice;start(101);wait(2);take;"
+    LOG("ncclGroupEnd;ncclCommCuDevice;start(100);ncclCommCuDevice;start(101);wait(2);"
+        "take;"
         "drop;take;drop;");
     IS(reduce(comms[1], 1, 1), ncclSuccess);
     LOG("allreduce(1,1);");
@@ -297,8 +302,9 @@ static void *make_elsewhere(void *comms)
     return NULL;
 }
 
-/* A handle's address is reused, while the entry it had now belongs to another: the thread's
- * cache of the table must notice. The thread that makes them has a cache of its own. */
+/* A handle's address is reused, while the entry it had now belongs to another: the
+ * thread's cache of the table must notice. The thread that makes them has a cache of its
+ * own. */
 static void test_stale(void)
 {
     ncclComm_t a = quiet_make(0), b = quiet_make(1);
@@ -332,7 +338,8 @@ static void test_trace(void)
     reduce(comm, 1, 0xca);
     reduce(comm, 1 << 30, 0x10);
     ncclBcast(buffer, 3, ncclFloat64, 0, comm, STREAM(1));
-    ncclAllReduce(buffer, buffer, 5, (ncclDataType_t)99, (ncclRedOp_t)77, comm, STREAM(1));
+    ncclAllReduce(buffer, buffer, 5, (ncclDataType_t)99, (ncclRedOp_t)77, comm,
+                  STREAM(1));
     ncclSend(buffer, 10, ncclInt8, 0, comm, STREAM(1));
     ncclCommSplit(comm, 0, 0, &comm2, NULL);
     reduce(comm2, 2, 1);
@@ -356,7 +363,8 @@ static void test_trace(void)
 }
 
 /* Threads that make, use, abort and destroy communicators at the same time, on addresses
- * that malloc keeps reusing. Every AllReduce of a living one must reach its own engine. */
+ * that malloc keeps reusing. Every AllReduce of a living one must reach its own engine.
+ */
 static void *churn(void *number)
 {
     int rank = (int)(intptr_t)number;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stand-in for core/engine.c, which notes what it was asked in the fake NCCL's log, so
- * that a test sees the order of the shim's calls to both. FAKE_ENGINE chooses what it does:
- * "agree" (the default), "decline", "none" (no bringup at all). */
+ * that a test sees the order of the shim's calls to both. FAKE_ENGINE chooses what it
+ * does: "agree" (the default), "decline", "none" (no bringup at all). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -28,7 +28,8 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
 {
     char text[128];
     va_list args;
-    void (*fake_note)(const char *) = (void (*)(const char *))dlsym(RTLD_DEFAULT, "fake_note");
+    void (*fake_note)(const char *) =
+        (void (*)(const char *))dlsym(RTLD_DEFAULT, "fake_note");
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
@@ -141,7 +142,8 @@ void ips_engine_abort(struct ips_engine *engine)
 
 int ips_engine_error(const struct ips_engine *engine)
 {
-    return number("FAKE_ENGINE_ERROR") ? -(int)number("FAKE_ENGINE_ERROR") : engine->error;
+    return number("FAKE_ENGINE_ERROR") ? -(int)number("FAKE_ENGINE_ERROR")
+                                       : engine->error;
 }
 
 void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts)

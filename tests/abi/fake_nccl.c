@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stand-in for libnccl.so.2 with every public name, from the shim's own table. It moves no
- * data: it records who was called with what. Like the real one it calls its own public
+/* A stand-in for libnccl.so.2 with every public name, from the shim's own table. It moves
+ * no data: it records who was called with what. Like the real one it calls its own public
  * functions through the PLT. FAKE_OLD leaves out what came after NCCL 2.28. */
 #include "tests/abi/fake_nccl.h"
 
@@ -114,8 +114,9 @@ EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId 
     return make(comm, nranks, rank, "ncclCommInitRank");
 }
 
-EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId,
-                                           int rank, ncclConfig_t *config)
+EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
+                                           ncclUniqueId commId, int rank,
+                                           ncclConfig_t *config)
 {
     last_id = commId;
     last_config = config;
@@ -141,8 +142,8 @@ EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devli
     return ncclSuccess;
 }
 
-EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
-                                  ncclConfig_t *config)
+EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
+                                  ncclComm_t *newcomm, ncclConfig_t *config)
 {
     (void)key;
     last_config = config;
@@ -159,8 +160,9 @@ EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int count,
     return make(newcomm, comm->nranks - count, comm->rank, "ncclCommShrink");
 }
 
-EXPORT ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId,
-                                 int rank, ncclComm_t *newcomm, ncclConfig_t *config)
+EXPORT ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks,
+                                 const ncclUniqueId *uniqueId, int rank,
+                                 ncclComm_t *newcomm, ncclConfig_t *config)
 {
     (void)comm, (void)uniqueId, (void)config;
     return make(newcomm, nRanks, rank, "ncclCommGrow");
@@ -221,8 +223,8 @@ EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 }
 
 EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
-                                  ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
-                                  cudaStream_t stream)
+                                  ncclDataType_t datatype, ncclRedOp_t op,
+                                  ncclComm_t comm, cudaStream_t stream)
 {
     (void)sendbuff, (void)recvbuff, (void)count, (void)datatype, (void)op, (void)stream;
     if (!comm)

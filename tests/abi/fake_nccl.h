@@ -16,7 +16,8 @@ const void *fake_last_id(void);
 const void *fake_last_config(void);
 /* NCCL's own group depth on this thread. */
 int fake_depth(void);
-/* Destroyed handles are kept from now on; the next two communicators get these handles. */
+/* Destroyed handles are kept from now on; the next two communicators get these handles.
+ */
 void fake_keep(void);
 void fake_reuse(void *first, void *second);
 /* The next call of any kind returns this instead of success, once. */

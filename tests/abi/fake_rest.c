@@ -7,17 +7,16 @@
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
-#define NOTED(name)                                                                        \
-    __attribute__((visibility("default"), weak)) int name(void);                           \
-    int name(void)                                                                         \
-    {                                                                                      \
-        fake_note(#name);                                                                  \
-        return 0;                                                                          \
+#define NOTED(name)                                              \
+    __attribute__((visibility("default"), weak)) int name(void); \
+    int name(void)                                               \
+    {                                                            \
+        fake_note(#name);                                        \
+        return 0;                                                \
     }
 
 #define TRACED(name, parameters, arguments, count, type, op) NOTED(name)
 #define PLAIN(name, parameters, arguments) NOTED(name)
-#define PLAIN_VOID(name, parameters, arguments) NOTED(name)
 #ifndef FAKE_OLD
 #define LATE_TRACED(name, parameters, arguments, count, type, op) NOTED(name)
 #define LATE_PLAIN(name, parameters, arguments) NOTED(name)

@@ -41,9 +41,9 @@ static void test_values(void)
         const char *entry;
         uint64_t bytes;
     } sizes[] = {
-        {"IPCSHIM_MAX_BYTES=0", 0},          {"IPCSHIM_MAX_BYTES=65536", 65536},
-        {"IPCSHIM_MAX_BYTES=64K", 65536},    {"IPCSHIM_MAX_BYTES=64k", 65536},
-        {"IPCSHIM_MAX_BYTES=64KiB", 65536},  {"IPCSHIM_MAX_BYTES=4M", 4 << 20},
+        {"IPCSHIM_MAX_BYTES=0", 0},           {"IPCSHIM_MAX_BYTES=65536", 65536},
+        {"IPCSHIM_MAX_BYTES=64K", 65536},     {"IPCSHIM_MAX_BYTES=64k", 65536},
+        {"IPCSHIM_MAX_BYTES=64KiB", 65536},   {"IPCSHIM_MAX_BYTES=4M", 4 << 20},
         {"IPCSHIM_MAX_BYTES=1G", 1ull << 30}, {"IPCSHIM_MAX_BYTES=1GB", 1ull << 30},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -75,13 +75,25 @@ static void test_values(void)
 static void test_invalid(void)
 {
     static const char *const entries[] = {
-        "IPCSHIM_MAX_BYTES=lots",   "IPCSHIM_MAX_BYTES=-1",    "IPCSHIM_MAX_BYTES=64Q",
-        "IPCSHIM_MAX_BYTES=64Kx",   "IPCSHIM_MAX_BYTES=17179869184G",
-        "IPCSHIM_MAX_BYTES=99999999999999999999999", "IPCSHIM_MAX_BYTES= 1",
-        "IPCSHIM_PROTO=LL256",      "IPCSHIM_PROTO=L",         "IPCSHIM_PROTO=LL|LL128",
-        "IPCSHIM_MAX_CHANNELS=0",   "IPCSHIM_MAX_CHANNELS=17", "IPCSHIM_MAX_CHANNELS=4K",
-        "IPCSHIM_ENABLE=yes",       "IPCSHIM_ENABLE=2",        "IPCSHIM_REPORT_S=0",
-        "IPCSHIM_LINKS=nvlink",     "IPCSHIM_LOG=debug",       "IPCSHIM_PROTO=%s%n",
+        "IPCSHIM_MAX_BYTES=lots",
+        "IPCSHIM_MAX_BYTES=-1",
+        "IPCSHIM_MAX_BYTES=64Q",
+        "IPCSHIM_MAX_BYTES=64Kx",
+        "IPCSHIM_MAX_BYTES=17179869184G",
+        "IPCSHIM_MAX_BYTES=99999999999999999999999",
+        "IPCSHIM_MAX_BYTES= 1",
+        "IPCSHIM_PROTO=LL256",
+        "IPCSHIM_PROTO=L",
+        "IPCSHIM_PROTO=LL|LL128",
+        "IPCSHIM_MAX_CHANNELS=0",
+        "IPCSHIM_MAX_CHANNELS=17",
+        "IPCSHIM_MAX_CHANNELS=4K",
+        "IPCSHIM_ENABLE=yes",
+        "IPCSHIM_ENABLE=2",
+        "IPCSHIM_REPORT_S=0",
+        "IPCSHIM_LINKS=nvlink",
+        "IPCSHIM_LOG=debug",
+        "IPCSHIM_PROTO=%s%n",
     };
     struct ips_settings standard;
     parse(NULL);
@@ -143,10 +155,10 @@ static void test_differ(void)
 static void test_print(void)
 {
     static const char *const names[] = {
-        "IPCSHIM_ENABLE",       "IPCSHIM_PROTO",   "IPCSHIM_LL_MAX_BYTES",
+        "IPCSHIM_ENABLE",          "IPCSHIM_PROTO",     "IPCSHIM_LL_MAX_BYTES",
         "IPCSHIM_LL128_MAX_BYTES", "IPCSHIM_MAX_BYTES", "IPCSHIM_MAX_CHANNELS",
-        "IPCSHIM_LINKS",        "IPCSHIM_MEM_MAX", "IPCSHIM_REPORT_S",
-        "IPCSHIM_TRACE",        "IPCSHIM_SUMMARY", "IPCSHIM_LOG",
+        "IPCSHIM_LINKS",           "IPCSHIM_MEM_MAX",   "IPCSHIM_REPORT_S",
+        "IPCSHIM_TRACE",           "IPCSHIM_SUMMARY",   "IPCSHIM_LOG",
         "IPCSHIM_NCCL_LIB"};
     for (int format = 0; format < 2; format++) {
         char *text = NULL;
@@ -174,8 +186,9 @@ static void test_nccl_variables(void)
         const char *disable, *level;
         int disabled;
     } cases[] = {
-        {NULL, NULL, 0},  {"1", NULL, 1},   {"0", NULL, 0},  {NULL, "LOC", 1}, {NULL, "NVL", 1},
-        {NULL, "PIX", 0}, {NULL, "SYS", 0}, {NULL, "0", 1},  {NULL, "3", 0},   {"0", "LOC", 1},
+        {NULL, NULL, 0},  {"1", NULL, 1},   {"0", NULL, 0},   {NULL, "LOC", 1},
+        {NULL, "NVL", 1}, {NULL, "PIX", 0}, {NULL, "SYS", 0}, {NULL, "0", 1},
+        {NULL, "3", 0},   {"0", "LOC", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         unsetenv("NCCL_P2P_DISABLE");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trace: JSON escaping, the path's %p and %r, the ring's bound and its count of what it
- * dropped, with many threads. */
+/* The trace: JSON escaping, the path's %p and %r, the ring's bound and its count of what
+ * it dropped, with many threads. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -31,7 +31,8 @@ static void test_escaping(void)
         {"plain", "\"plain\""},
         {"a\"b\\c", "\"a\\\"b\\\\c\""},
         {"tab\tline\n\x01\x7f", "\"tab\\u0009line\\u000a\\u0001\\u007f\""},
-        {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "\"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\""},
+        {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80",
+         "\"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\""},
         {"\xff\xc3", "\"\\ufffd\\ufffd\""},
         {"\xc0\x80|\xed\xa0\x80", "\"\\ufffd\\ufffd|\\ufffd\\ufffd\\ufffd\""},
         {"", "\"\""},
@@ -53,8 +54,10 @@ static void test_expand(void)
     CHECK(ips_trace_expand("/t/%r-%p%%%x%", 12, 3, path, sizeof path) == 0);
     CHECK(strcmp(path, "/t/3-12%%x%") == 0);
     CHECK(ips_trace_expand("", 1, 1, path, sizeof path) < 0);
-    CHECK(ips_trace_expand("/0123456789/0123456789/0123456789", 1, 1, path, sizeof path) < 0);
-    CHECK(ips_trace_expand("/0123456789/0123456789/01234567", 1, 1, path, sizeof path) == 0);
+    CHECK(ips_trace_expand("/0123456789/0123456789/0123456789", 1, 1, path, sizeof path) <
+          0);
+    CHECK(ips_trace_expand("/0123456789/0123456789/01234567", 1, 1, path, sizeof path) ==
+          0);
 }
 
 static void test_ring(void)
@@ -117,18 +120,27 @@ static void test_ring_threads(void)
 static void test_event(void)
 {
     struct ips_text text = {0};
-    struct ips_event event = {
-        .time_ns = 1700000000000000123u, .count = 3, .bytes = 12, .rank = 1, .comm = 2,
-        .type = IPS_FLOAT32, .op = IPS_MAX, .call = IPS_SLOT_ncclAllReduce,
-        .stream = (void *)0x1234, .route = IPS_ROUTE_ENGINE, .proto = IPS_LL128,
-        .reason = "say \"why\"", .captured = 1};
+    struct ips_event event = {.time_ns = 1700000000000000123u,
+                              .count = 3,
+                              .bytes = 12,
+                              .rank = 1,
+                              .comm = 2,
+                              .type = IPS_FLOAT32,
+                              .op = IPS_MAX,
+                              .call = IPS_SLOT_ncclAllReduce,
+                              .stream = (void *)0x1234,
+                              .route = IPS_ROUTE_ENGINE,
+                              .proto = IPS_LL128,
+                              .reason = "say \"why\"",
+                              .captured = 1};
     ips_format_event(&text, &event, 77);
-    CHECK(strcmp(text.data,
-                 "{\"event\":\"call\",\"time\":1700000000.000000123,\"pid\":77,\"rank\":1,"
-                 "\"comm\":2,\"name\":\"ncclAllReduce\",\"bytes\":12,\"count\":3,"
-                 "\"type\":\"float32\",\"op\":\"max\",\"stream\":\"0x1234\","
-                 "\"captured\":true,\"route\":\"engine\",\"protocol\":\"LL128\","
-                 "\"reason\":\"say \\\"why\\\"\"}\n") == 0);
+    CHECK(
+        strcmp(text.data,
+               "{\"event\":\"call\",\"time\":1700000000.000000123,\"pid\":77,\"rank\":1,"
+               "\"comm\":2,\"name\":\"ncclAllReduce\",\"bytes\":12,\"count\":3,"
+               "\"type\":\"float32\",\"op\":\"max\",\"stream\":\"0x1234\","
+               "\"captured\":true,\"route\":\"engine\",\"protocol\":\"LL128\","
+               "\"reason\":\"say \\\"why\\\"\"}\n") == 0);
     ips_text_free(&text);
 }
 
@@ -142,8 +154,11 @@ static void test_file(void)
     close(mkstemp(path));
     struct ips_trace_config config = {.path = path, .rank = 4};
     CHECK(ips_trace_start(&config) == 0 && ips_trace_file_on());
-    struct ips_event event = {.call = IPS_SLOT_ncclSend, .route = IPS_ROUTE_NCCL,
-                              .reason = ips_trace_intern("x"), .bytes = 100, .captured = -1};
+    struct ips_event event = {.call = IPS_SLOT_ncclSend,
+                              .route = IPS_ROUTE_NCCL,
+                              .reason = ips_trace_intern("x"),
+                              .bytes = 100,
+                              .captured = -1};
     for (int i = 0; i < EVENTS; i++)
         ips_trace_add(&event);
     ips_trace_stop();

@@ -37,8 +37,6 @@ struct bench_result {
     uint32_t wrong_check;
     struct ips_mismatch first;
     uint64_t hash[BENCH_CHECKS];
-    uint32_t
-        calls; /* of ncclAllReduce through the shim, so that the trace can be counted */
     double engine_us[BENCH_MAX_SAMPLES], nccl_us[BENCH_MAX_SAMPLES];
 };
 
@@ -48,8 +46,16 @@ struct bench_page {
     struct nccl_id id[2]; /* through the shim, and NCCL's own */
     uint32_t ncases;
     uint32_t done[IPS_MAX_RANKS]; /* cases that a rank has finished */
+    uint32_t reported;            /* cases that the parent has printed */
     struct bench_case cases[];    /* ncases, then results [ncases][nranks] */
 };
+
+/* Calls of ncclAllReduce through the shim that one case makes; replays are not calls. */
+static inline unsigned bench_calls(const struct bench_options *o)
+{
+    unsigned timed = o->samples ? o->warmup + o->iters * (o->graph ? 1 : o->samples) : 0;
+    return timed + (o->graph ? 2 : BENCH_CHECKS);
+}
 
 static inline size_t bench_page_bytes(unsigned ncases, unsigned nranks)
 {
@@ -94,7 +100,7 @@ int bench_plan_parse(struct bench_plan *plan, int argc, char **argv);
 /* Fills in what was left open, once it is known whether the GPU is simulated. */
 void bench_plan_settle(struct bench_plan *plan, int simulated);
 
-/* What the shim's trace of one rank says about its AllReduce calls, case by case. */
+/* What the shim's trace of one rank says about its AllReduce calls of one case. */
 struct bench_took {
     uint64_t calls;    /* events seen */
     uint64_t disagree; /* events that differ from the case's first one */
@@ -103,11 +109,25 @@ struct bench_took {
     char reason[160];
 };
 
-/* Reads the trace that one rank wrote and assigns its AllReduce events to the cases in
- * order. took[ncases]. *ret_dropped: events the shim had to drop. 0, or a negative errno
- * after printing. */
-int bench_trace_read(const char *path, struct bench_page *page, unsigned rank,
-                     struct bench_took *took, uint64_t *ret_dropped);
+/* Follows the trace of one rank while it is written, and assigns its AllReduce events to
+ * the cases in order. */
+struct bench_trace {
+    struct bench_page *page;
+    unsigned rank;
+    char path[4096];
+    FILE *file;
+    struct bench_took *took; /* one per case */
+    unsigned index;          /* case that the next event belongs to */
+    uint64_t dropped;        /* events that the shim could not write */
+    int served;              /* the communicator is the engine's; -1: not told yet */
+};
+
+/* 0 or -ENOMEM; the file need not be there yet. */
+int bench_trace_open(struct bench_trace *trace, struct bench_page *page, unsigned rank,
+                     const char *path);
+/* Reads the whole lines that are new. */
+void bench_trace_advance(struct bench_trace *trace);
+void bench_trace_close(struct bench_trace *trace);
 
 struct bench_row {
     const struct bench_case *c;
@@ -124,6 +144,11 @@ struct bench_report {
     unsigned rows;
     int simulated, beside;
 };
+
+/* Joins measurements, checks, policy and traces of one case into a row, prints it, and
+ * what is wrong with it on stderr. Returns whether all is well. */
+int bench_join_row(struct bench_page *page, unsigned index, struct bench_trace *traces,
+                   struct bench_report *report);
 
 void bench_report_begin(struct bench_report *report, const struct bench_options *options,
                         unsigned ranks);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tools/bench.h"
 #include "tools/device.h"
@@ -169,8 +170,7 @@ static int time_case(struct rank *r, unsigned index)
     struct batch sides[2] = {make_batch(r, index, 0, options->iters),
                              make_batch(r, index, 1, options->iters)};
     gpu_graph_exec graphs[2] = {NULL, NULL};
-    unsigned nsides = options->beside ? 2 : 1,
-             rounds = options->graph ? 1 : options->iters;
+    unsigned nsides = options->beside ? 2 : 1;
     int error = 0;
     for (unsigned side = 0; side < nsides && !error; side++) {
         struct batch warm = sides[side];
@@ -185,8 +185,6 @@ static int time_case(struct rank *r, unsigned index)
                               side ? &result->nccl_us[s] : &result->engine_us[s]);
     for (unsigned side = 0; side < nsides; side++)
         drop(r, graphs[side]);
-    result->calls +=
-        options->warmup + (options->graph ? options->iters : options->samples * rounds);
     return error ? -1 : 0;
 }
 
@@ -194,7 +192,6 @@ static int time_case(struct rank *r, unsigned index)
  * replays of one graph. */
 static int run_case(struct rank *r, unsigned index)
 {
-    struct bench_result *result = bench_result(r->page, index, r->rank);
     struct batch one = make_batch(r, index, 0, 1);
     gpu_graph_exec graph = NULL;
     int error = check_once(&one, index, 0, NULL);
@@ -205,7 +202,6 @@ static int run_case(struct rank *r, unsigned index)
     for (unsigned check = 1; check < BENCH_CHECKS && !error; check++)
         error = check_once(&one, index, check, graph);
     drop(r, graph);
-    result->calls += graph ? 2 : BENCH_CHECKS;
     if (!error)
         __atomic_store_n(&r->page->done[r->rank], index + 1, __ATOMIC_RELEASE);
     return error;
@@ -290,6 +286,16 @@ static void close_rank(struct rank *r)
     free(r->host);
 }
 
+/* What this process prints at its end, its summary, belongs after the table. */
+static void wait_for_report(const struct bench_page *page)
+{
+    for (unsigned ms = 0; ms < 2000; ms++) {
+        if (__atomic_load_n(&page->reported, __ATOMIC_ACQUIRE) == page->ncases)
+            return;
+        usleep(1000);
+    }
+}
+
 /* Arguments: the descriptor and the size of the page. RANK names the rank. */
 int cmd_bench_rank(int argc, char **argv)
 {
@@ -308,5 +314,6 @@ int cmd_bench_rank(int argc, char **argv)
     if (error) /* peers may be gone: a destroy could wait for them */
         return TOOL_FAILED;
     close_rank(&r);
+    wait_for_report(r.page);
     return 0;
 }

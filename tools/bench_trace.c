@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the JSON lines that the shim traced in one rank, and gives each case of a bench
+/* Reads the JSON lines that the shim traces in one rank, and gives each case of a bench
  * what really happened to its AllReduce calls. Only flat objects of this project's own
  * writing. */
 #include <errno.h>
@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "tools/bench.h"
-#include "tools/tool.h"
 
 /* Start of the value of a key, or NULL. */
 static const char *value_of(const char *line, const char *key)
@@ -86,40 +85,73 @@ static void add(struct bench_took *took, const struct bench_took *event, int bel
     took->disagree += !belonged || !same(took, event);
 }
 
-int bench_trace_read(const char *path, struct bench_page *page, unsigned rank,
-                     struct bench_took *took, uint64_t *ret_dropped)
+static void take_call(struct bench_trace *trace, const char *line)
 {
-    FILE *file = fopen(path, "re");
+    while (trace->index < trace->page->ncases &&
+           trace->took[trace->index].calls >= bench_calls(&trace->page->options))
+        trace->index++;
+    if (trace->index == trace->page->ncases)
+        return;
+    struct bench_took event = event_of(line);
+    add(&trace->took[trace->index], &event,
+        belongs(line, &trace->page->cases[trace->index]));
+}
+
+static void take_line(struct bench_trace *trace, const char *line)
+{
+    char event[16], text[40];
+    text_of(line, "event", event, sizeof event);
+    if (!strcmp(event, "dropped")) {
+        trace->dropped += number_of(line, "count");
+    } else if (!strcmp(event, "comm")) {
+        text_of(line, "route", text, sizeof text);
+        trace->served = !strcmp(text, "engine");
+    } else if (!strcmp(event, "call")) {
+        text_of(line, "name", text, sizeof text);
+        if (!strcmp(text, "ncclAllReduce"))
+            take_call(trace, line);
+    }
+}
+
+int bench_trace_open(struct bench_trace *trace, struct bench_page *page, unsigned rank,
+                     const char *path)
+{
+    *trace = (struct bench_trace){.page = page, .rank = rank, .served = -1};
+    snprintf(trace->path, sizeof trace->path, "%s", path);
+    trace->took = calloc(page->ncases, sizeof *trace->took);
+    if (!trace->took)
+        return -ENOMEM;
+    for (unsigned i = 0; i < page->ncases; i++)
+        trace->took[i] = (struct bench_took){.route = IPS_ROUTE_NCCL, .proto = -1};
+    return 0;
+}
+
+/* A line without its end is still being written: it is read again later. */
+void bench_trace_advance(struct bench_trace *trace)
+{
     char *line = NULL;
     size_t room = 0;
-    unsigned index = 0;
-    uint64_t dropped = 0;
-    memset(took, 0, page->ncases * sizeof *took);
-    for (unsigned i = 0; i < page->ncases; i++)
-        took[i] = (struct bench_took){.route = IPS_ROUTE_NCCL, .proto = -1};
-    if (!file) {
-        int error = -errno;
-        tool_fail("rank %u left no trace at %s: %s", rank, path, strerror(-error));
-        return error;
-    }
-    while (getline(&line, &room, file) > 0) {
-        char event_kind[16], name[40];
-        text_of(line, "event", event_kind, sizeof event_kind);
-        text_of(line, "name", name, sizeof name);
-        if (!strcmp(event_kind, "dropped"))
-            dropped += number_of(line, "count");
-        if (strcmp(event_kind, "call") || strcmp(name, "ncclAllReduce"))
-            continue;
-        while (index < page->ncases &&
-               took[index].calls >= bench_result(page, index, rank)->calls)
-            index++;
-        if (index == page->ncases)
+    ssize_t length;
+    if (!trace->file && !(trace->file = fopen(trace->path, "re")))
+        return;
+    clearerr(trace->file);
+    long start = ftell(trace->file);
+    while ((length = getline(&line, &room, trace->file)) > 0) {
+        if (line[length - 1] != '\n') {
+            fseek(trace->file, start, SEEK_SET);
             break;
-        struct bench_took event = event_of(line);
-        add(&took[index], &event, belongs(line, &page->cases[index]));
+        }
+        start += length;
+        take_line(trace, line);
     }
     free(line);
-    fclose(file);
-    *ret_dropped = dropped;
-    return 0;
+}
+
+void bench_trace_close(struct bench_trace *trace)
+{
+    if (trace->file)
+        fclose(trace->file);
+    free(trace->took);
+    trace->file = NULL;
+    trace->took = NULL;
 }

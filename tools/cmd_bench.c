@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ipcshim bench, the parent: starts the ranks, watches them, and then joins three things
- * into one table: what the ranks measured and checked, what the policy says, and what the
- * shim's own trace says it did. The three must agree. */
+/* ipcshim bench, the parent: starts the ranks, follows their results and the shim's
+ * traces while they work, and prints a row as soon as all of it is there. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -10,7 +9,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "shim/settings.h"
 #include "tools/bench.h"
 #include "tools/place.h"
 #include "tools/tool.h"
@@ -22,7 +20,10 @@ struct run {
     size_t bytes;
     unsigned ranks;
     char trace[PATH_MAX]; /* with %r, and perhaps %p */
-    int terminal;
+    struct bench_trace traces[IPS_MAX_RANKS];
+    struct bench_report *report;
+    unsigned reported; /* rows */
+    int terminal, failed;
 };
 
 /* --- traces --- */
@@ -103,17 +104,59 @@ static unsigned finished(const struct run *run)
     return least;
 }
 
-static void progress(void *arg)
+static void clear_line(const struct run *run)
+{
+    if (run->terminal)
+        fprintf(stderr, "\r\033[K");
+}
+
+/* A case is complete when its ranks are done and their traces have all its calls. */
+static int complete(const struct run *run, unsigned index, unsigned done)
+{
+    for (unsigned r = 0; r < run->ranks; r++)
+        if (index >= done ||
+            run->traces[r].took[index].calls < bench_calls(&run->page->options))
+            return 0;
+    return 1;
+}
+
+/* Prints the rows that are complete; at the end, all that were measured. */
+static void report_rows(struct run *run, int at_end)
+{
+    unsigned done = finished(run);
+    for (unsigned r = 0; r < run->ranks; r++)
+        bench_trace_advance(&run->traces[r]);
+    while (complete(run, run->reported, done) || (at_end && run->reported < done)) {
+        clear_line(run);
+        if (!bench_join_row(run->page, run->reported, run->traces, run->report))
+            run->failed = TOOL_FAILED;
+        __atomic_store_n(&run->page->reported, ++run->reported, __ATOMIC_RELEASE);
+    }
+}
+
+static void tick(void *arg)
 {
     struct run *run = arg;
     unsigned done = finished(run);
     char size[16];
+    report_rows(run, 0);
     if (!run->terminal || done == run->page->ncases)
         return;
     const struct bench_case *c = &run->page->cases[done];
     tool_size_text(c->count * ips_type_bytes(c->type), size);
-    fprintf(stderr, "\r%u ranks: %u of %u done, now %s %s %s \033[K", run->ranks, done,
+    fprintf(stderr, "\r%u ranks: %u of %u done, now %s %s %s\033[K", run->ranks, done,
             run->page->ncases, ips_type_name(c->type), ips_op_name(c->op), size);
+}
+
+static int follow_traces(struct run *run)
+{
+    for (unsigned r = 0; r < run->ranks; r++) {
+        char path[PATH_MAX];
+        expand_trace(run, r, path, sizeof path);
+        if (bench_trace_open(&run->traces[r], run->page, r, path))
+            return -1;
+    }
+    return 0;
 }
 
 static int run_ranks(struct run *run, int fd)
@@ -127,9 +170,12 @@ static int run_ranks(struct run *run, int fd)
         tool_fail("cannot start %u ranks: %s", run->ranks, strerror(-error));
         return TOOL_FAILED;
     }
-    int status = fleet_wait(&run->fleet, progress, run, &rank);
-    if (run->terminal)
-        fprintf(stderr, "\r\033[K");
+    int followed = !follow_traces(run);
+    int status = fleet_wait(&run->fleet, followed ? tick : NULL, run, &rank);
+    if (!followed)
+        return tool_fail("no memory to follow the traces");
+    report_rows(run, 1);
+    clear_line(run);
     if (status)
         tool_fail("rank %d ended with status %d after %u of %u cases", rank, status,
                   finished(run), run->page->ncases);
@@ -150,168 +196,27 @@ static int open_page(struct run *run, int *ret_fd)
     return 0;
 }
 
-/* --- joining --- */
-
-/* The slowest rank of each sample; the median of the samples, and of the pairs' ratios.
- */
-static void join_times(struct run *run, unsigned index, struct bench_row *row)
-{
-    const struct bench_options *o = &run->page->options;
-    double engine[BENCH_MAX_SAMPLES] = {0}, nccl[BENCH_MAX_SAMPLES] = {0};
-    double ratio[BENCH_MAX_SAMPLES] = {0};
-    for (unsigned s = 0; s < o->samples; s++) {
-        for (unsigned r = 0; r < run->ranks; r++) {
-            const struct bench_result *result = bench_result(run->page, index, r);
-            if (result->engine_us[s] > engine[s])
-                engine[s] = result->engine_us[s];
-            if (result->nccl_us[s] > nccl[s])
-                nccl[s] = result->nccl_us[s];
-        }
-        ratio[s] = nccl[s] > 0 ? engine[s] / nccl[s] : 0;
-    }
-    row->engine_us = bench_median(engine, o->samples);
-    row->nccl_us = bench_median(nccl, o->samples);
-    row->ratio = bench_median(ratio, o->samples);
-}
-
-static void join_checks(struct run *run, unsigned index, struct bench_row *row)
-{
-    const struct bench_result *zero = bench_result(run->page, index, 0);
-    for (unsigned r = 0; r < run->ranks; r++) {
-        const struct bench_result *result = bench_result(run->page, index, r);
-        row->wrong += result->wrong;
-        for (unsigned check = 0; check < BENCH_CHECKS; check++)
-            row->differ |= result->hash[check] != zero->hash[check];
-    }
-}
-
-static void explain_wrong(struct run *run, unsigned index)
-{
-    for (unsigned r = 0; r < run->ranks; r++) {
-        const struct bench_result *result = bench_result(run->page, index, r);
-        const struct ips_mismatch *first = &result->first;
-        if (result->wrong)
-            tool_fail("rank %u: %llu wrong; first in check %u, element %llu: got %.17g "
-                      "(0x%llx), expected %.17g within %.3g",
-                      r, (unsigned long long)result->wrong, result->wrong_check,
-                      (unsigned long long)first->index, first->got,
-                      (unsigned long long)first->got_bits, first->wanted, first->bound);
-    }
-}
-
-static int took_same(const struct bench_took *a, const struct bench_took *b)
-{
-    return a->route == b->route && a->proto == b->proto && !strcmp(a->reason, b->reason);
-}
-
-/* Whether the trace of a case is complete, alike on all ranks, and what the policy says.
- * `declined`: this communicator is NCCL's, whatever the policy says. */
-static int agrees(struct run *run, unsigned index, struct bench_took **took, int declined)
-{
-    const struct bench_case *c = &run->page->cases[index];
-    const struct bench_took *zero = &took[0][index];
-    struct ips_decision says =
-        ips_policy_decide(&ips_settings()->policy, run->ranks, c->count, c->type, c->op);
-    int fine = 1;
-    for (unsigned r = 0; r < run->ranks; r++) {
-        const struct bench_took *t = &took[r][index];
-        unsigned calls = bench_result(run->page, index, r)->calls;
-        if (t->calls == calls && !t->disagree && took_same(t, zero))
-            continue;
-        tool_fail(
-            "rank %u, %llu elements: the trace has %llu of %u calls, %llu of another "
-            "kind%s",
-            r, (unsigned long long)c->count, (unsigned long long)t->calls, calls,
-            (unsigned long long)t->disagree,
-            took_same(t, zero) ? "" : ", and another route than rank 0's");
-        fine = 0;
-    }
-    int engine = says.route == IPS_ROUTE_ENGINE && !declined;
-    if (engine != (zero->route == IPS_ROUTE_ENGINE) ||
-        (engine && zero->proto != (int)says.proto)) {
-        tool_fail("%llu elements: the shim did not do what the policy says (%s)",
-                  (unsigned long long)c->count,
-                  engine ? ips_proto_name(says.proto) : "nccl");
-        fine = 0;
-    }
-    return fine;
-}
-
-static int read_traces(struct run *run, struct bench_took **took)
-{
-    for (unsigned r = 0; r < run->ranks; r++) {
-        char path[PATH_MAX];
-        uint64_t dropped = 0;
-        expand_trace(run, r, path, sizeof path);
-        if (bench_trace_read(path, run->page, r, took[r], &dropped))
-            return TOOL_FAILED;
-        if (dropped) {
-            tool_fail("rank %u dropped %llu events of its trace: run fewer --iters", r,
-                      (unsigned long long)dropped);
-            return TOOL_FAILED;
-        }
-    }
-    return 0;
-}
-
-/* No call at all was taken: the communicator was declined, or the shim is switched off.
- */
-static int was_declined(struct run *run, struct bench_took **took)
-{
-    for (unsigned i = 0; i < run->page->ncases; i++)
-        if (took[0][i].route == IPS_ROUTE_ENGINE)
-            return 0;
-    return 1;
-}
-
-static int report_all(struct run *run, struct bench_took **took,
-                      struct bench_report *report)
-{
-    int declined = was_declined(run, took), status = 0;
-    bench_report_begin(report, &run->page->options, run->ranks);
-    for (unsigned i = 0; i < run->page->ncases; i++) {
-        struct bench_row row = {
-            .c = &run->page->cases[i], .ranks = run->ranks, .took = took[0][i]};
-        if (row.took.route == IPS_ROUTE_ENGINE)
-            row.channels = ips_policy_decide(&ips_settings()->policy, run->ranks,
-                                             row.c->count, row.c->type, row.c->op)
-                               .channels;
-        join_times(run, i, &row);
-        join_checks(run, i, &row);
-        bench_report_row(report, &row);
-        explain_wrong(run, i);
-        if (row.wrong || row.differ || !agrees(run, i, took, declined))
-            status = TOOL_FAILED;
-    }
-    return status;
-}
-
 static int bench_with(const struct bench_plan *plan, unsigned ranks,
                       struct bench_report *report)
 {
-    struct run run = {.plan = plan, .ranks = ranks, .terminal = isatty(STDERR_FILENO)};
-    struct bench_took *took[IPS_MAX_RANKS] = {NULL};
+    struct run run = {.plan = plan,
+                      .ranks = ranks,
+                      .report = report,
+                      .terminal = isatty(STDERR_FILENO)};
     int fd = -1, status = choose_trace(&run);
     if (!status)
         status = open_page(&run, &fd);
-    if (!status)
+    if (!status) {
+        bench_report_begin(report, &plan->options, ranks);
         status = run_ranks(&run, fd);
-    for (unsigned r = 0; r < ranks && !status; r++) {
-        took[r] = calloc(plan->ncases, sizeof *took[r]);
-        if (!took[r])
-            status = tool_fail("no memory");
     }
-    if (!status)
-        status = read_traces(&run, took);
-    if (!status)
-        status = report_all(&run, took, report);
     for (unsigned r = 0; r < ranks; r++)
-        free(took[r]);
+        bench_trace_close(&run.traces[r]);
     if (run.page)
         munmap(run.page, run.bytes);
     if (fd >= 0)
         close(fd);
-    return status;
+    return status ? status : run.failed;
 }
 
 int cmd_bench(int argc, char **argv)

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Joins what is known of one case of a bench: what the ranks measured and checked, what
+ * the policy says, and what the shim's own traces say it did. The three must agree. */
+#include <string.h>
+
+#include "shim/settings.h"
+#include "tools/bench.h"
+#include "tools/tool.h"
+
+/* The slowest rank of each sample; the median of the samples, and of the pairs' ratios.
+ */
+static void join_times(struct bench_page *page, unsigned index, struct bench_row *row)
+{
+    const struct bench_options *o = &page->options;
+    double engine[BENCH_MAX_SAMPLES] = {0}, nccl[BENCH_MAX_SAMPLES] = {0};
+    double ratio[BENCH_MAX_SAMPLES] = {0};
+    for (unsigned s = 0; s < o->samples; s++) {
+        for (unsigned r = 0; r < page->sync.nranks; r++) {
+            const struct bench_result *result = bench_result(page, index, r);
+            if (result->engine_us[s] > engine[s])
+                engine[s] = result->engine_us[s];
+            if (result->nccl_us[s] > nccl[s])
+                nccl[s] = result->nccl_us[s];
+        }
+        ratio[s] = nccl[s] > 0 ? engine[s] / nccl[s] : 0;
+    }
+    row->engine_us = bench_median(engine, o->samples);
+    row->nccl_us = bench_median(nccl, o->samples);
+    row->ratio = bench_median(ratio, o->samples);
+}
+
+static void join_checks(struct bench_page *page, unsigned index, struct bench_row *row)
+{
+    const struct bench_result *zero = bench_result(page, index, 0);
+    for (unsigned r = 0; r < page->sync.nranks; r++) {
+        const struct bench_result *result = bench_result(page, index, r);
+        row->wrong += result->wrong;
+        for (unsigned check = 0; check < BENCH_CHECKS; check++)
+            row->differ |= result->hash[check] != zero->hash[check];
+    }
+}
+
+static void explain_wrong(struct bench_page *page, unsigned index)
+{
+    for (unsigned r = 0; r < page->sync.nranks; r++) {
+        const struct bench_result *result = bench_result(page, index, r);
+        const struct ips_mismatch *first = &result->first;
+        if (result->wrong)
+            tool_fail("rank %u: %llu wrong; first in check %u, element %llu: got %.17g "
+                      "(0x%llx), expected %.17g within %.3g",
+                      r, (unsigned long long)result->wrong, result->wrong_check,
+                      (unsigned long long)first->index, first->got,
+                      (unsigned long long)first->got_bits, first->wanted, first->bound);
+    }
+}
+
+static int took_same(const struct bench_took *a, const struct bench_took *b)
+{
+    return a->route == b->route && a->proto == b->proto && !strcmp(a->reason, b->reason);
+}
+
+/* Whether one rank's trace has all calls of the case, and says what rank 0's says. */
+static int trace_agrees(const struct bench_trace *trace, unsigned index,
+                        const struct bench_took *zero)
+{
+    const struct bench_took *took = &trace->took[index];
+    unsigned calls = bench_calls(&trace->page->options);
+    if (trace->dropped) {
+        tool_fail("rank %u had to drop %llu events of its trace: ask for fewer --iters",
+                  trace->rank, (unsigned long long)trace->dropped);
+        return 0;
+    }
+    if (took->calls == calls && !took->disagree && took_same(took, zero))
+        return 1;
+    tool_fail(
+        "rank %u: of %u calls its trace has %llu, %llu of them of another kind%s: %s",
+        trace->rank, calls, (unsigned long long)took->calls,
+        (unsigned long long)took->disagree,
+        took_same(took, zero) ? "" : ", on another route than rank 0's", trace->path);
+    return 0;
+}
+
+/* What the policy says comes true, if the engine has the communicator. */
+static int policy_agrees(const struct bench_took *took, int served,
+                         const struct ips_decision *says)
+{
+    int engine = says->route == IPS_ROUTE_ENGINE && served;
+    if (engine == (took->route == IPS_ROUTE_ENGINE) &&
+        (!engine || took->proto == (int)says->proto))
+        return 1;
+    tool_fail("the policy says %s, the trace %s",
+              engine ? ips_proto_name(says->proto) : "nccl",
+              took->route == IPS_ROUTE_NCCL ? "nccl" : ips_proto_name(took->proto));
+    return 0;
+}
+
+int bench_join_row(struct bench_page *page, unsigned index, struct bench_trace *traces,
+                   struct bench_report *report)
+{
+    const struct bench_case *c = &page->cases[index];
+    unsigned nranks = page->sync.nranks;
+    struct ips_decision says =
+        ips_policy_decide(&ips_settings()->policy, nranks, c->count, c->type, c->op);
+    struct bench_row row = {.c = c, .ranks = nranks, .took = traces[0].took[index]};
+    int fine = 1;
+    if (row.took.route == IPS_ROUTE_ENGINE)
+        row.channels = says.channels;
+    join_times(page, index, &row);
+    join_checks(page, index, &row);
+    bench_report_row(report, &row);
+    explain_wrong(page, index);
+    for (unsigned r = 0; r < nranks; r++)
+        fine &= trace_agrees(&traces[r], index, &row.took);
+    fine = fine && policy_agrees(&row.took, traces[0].served > 0, &says);
+    return fine && !row.wrong && !row.differ;
+}

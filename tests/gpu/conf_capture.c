@@ -17,8 +17,8 @@ struct info {
 static struct info info_of(gpu_stream stream)
 {
     struct info info = {.status = -1};
-    OK(gpu.cuStreamGetCaptureInfo(stream, &info.status, &info.id, &info.graph, &info.nodes,
-                                  &info.count));
+    OK(gpu.cuStreamGetCaptureInfo(stream, &info.status, &info.id, &info.graph,
+                                  &info.nodes, &info.count));
     return info;
 }
 
@@ -53,7 +53,8 @@ static void test_info(gpu_ptr a)
     OK(gpu.cuMemsetD8Async(a, 5, BYTES, stream));
     OK(more.cuLaunchHostFunc(stream, count_up, &runs));
     info = info_of(stream);
-    tap(info.count == 1 && info.nodes && info.id == id, "the next call depends on the last");
+    tap(info.count == 1 && info.nodes && info.id == id,
+        "the next call depends on the last");
     gpu_exec exec = end(stream);
     tap(runs == 0 && all_are(a, BYTES, 0), "capturing runs nothing");
     for (int i = 0; i < 3; i++)
@@ -96,7 +97,8 @@ static void test_fork(gpu_ptr a)
     OK(gpu.cuEventRecord(there, one));
     OK(gpu.cuStreamWaitEvent(two, there, 0));
     OK(gpu.cuMemsetD8Async(a, 2, BYTES, two));
-    tap_is(more.cuStreamEndCapture(one, &graph), CAPTURE_UNJOINED, "a fork must be joined");
+    tap_is(more.cuStreamEndCapture(one, &graph), CAPTURE_UNJOINED,
+           "a fork must be joined");
     OK(gpu.cuEventDestroy(there));
     OK(gpu.cuEventDestroy(back));
     OK(gpu.cuStreamDestroy(one));
@@ -133,7 +135,8 @@ void test_record_node(void)
         OK(more.cuGraphLaunch(exec, stream));
         OK(gpu.cuStreamWaitEvent(other, event, 0));
         OK(gpu.cuMemsetD8Async(a, 4, BYTES, other));
-        tap_is(gpu.cuEventQuery(event), GPU_ERROR_NOT_READY, "a replay records from its launch");
+        tap_is(gpu.cuEventQuery(event), GPU_ERROR_NOT_READY,
+               "a replay records from its launch");
         tap_is(gpu.cuStreamQuery(other), GPU_ERROR_NOT_READY, "and is waited for");
         gate_open(&gate);
         OK(gpu.cuStreamSynchronize(stream));
@@ -167,7 +170,8 @@ void test_external_events(void)
     gpu_exec exec = end(stream);
     tap_is(gpu.cuEventQuery(after), 0, "an external record does nothing yet");
     OK(more.cuGraphLaunch(exec, stream));
-    tap_is(gpu.cuStreamQuery(stream), GPU_ERROR_NOT_READY, "the graph waits for the event");
+    tap_is(gpu.cuStreamQuery(stream), GPU_ERROR_NOT_READY,
+           "the graph waits for the event");
     tap_is(gpu.cuEventQuery(after), GPU_ERROR_NOT_READY, "its own event is recorded");
     gate_open(&gate);
     OK(more.cuEventSynchronize(after));

@@ -54,7 +54,8 @@ int ipc_child(int count, char **arguments)
     OK(gpu.cuDevicePrimaryCtxRetain(&context, 0));
     OK(more.cuCtxSetCurrent(context));
     if (strcmp(arguments[0], "refused") == 0)
-        return gpu.cuIpcOpenMemHandle(&address, handle, GPU_IPC_LAZY_PEER_ACCESS) ? 0 : 20;
+        return gpu.cuIpcOpenMemHandle(&address, handle, GPU_IPC_LAZY_PEER_ACCESS) ? 0
+                                                                                  : 20;
     return use(&handle);
 }
 
@@ -78,12 +79,14 @@ void test_ipc(void)
     gpu_ptr opened, address = alloc_filled(BYTES, 0x11);
     OK(gpu.cuIpcGetMemHandle(&handle, address));
     OK(gpu.cuIpcGetMemHandle(&other, address));
-    tap(memcmp(&handle, &other, sizeof handle) == 0, "a handle of the same memory is alike");
-    tap_is(gpu.cuIpcOpenMemHandle(&opened, handle, GPU_IPC_LAZY_PEER_ACCESS), INVALID_CONTEXT,
-           "the owner can't open its own handle");
+    tap(memcmp(&handle, &other, sizeof handle) == 0,
+        "a handle of the same memory is alike");
+    tap_is(gpu.cuIpcOpenMemHandle(&opened, handle, GPU_IPC_LAZY_PEER_ACCESS),
+           INVALID_CONTEXT, "the owner can't open its own handle");
     tap_is(child("use", &handle), 0,
            "another process reads and writes it; opening it twice gives one address");
-    tap(all_are(address, BYTES / 2, 0x11) && all_are(address + BYTES / 2, BYTES / 2, 0x22),
+    tap(all_are(address, BYTES / 2, 0x11) &&
+            all_are(address + BYTES / 2, BYTES / 2, 0x22),
         "the owner sees what was written");
     memset(&other, 0, sizeof other);
     tap_is(child("refused", &other), 0, "a handle of nothing is refused");

@@ -30,7 +30,8 @@ static void rank_create(int rank)
                          sizeof keys));
     in[rank] = alloc_filled(COUNT * sizeof(float), 0);
     out[rank] = alloc_filled(COUNT * sizeof(float), 0xff);
-    OK(gpu.cuMemHostAlloc(&page, sizeof *control[0], GPU_HOST_PORTABLE | GPU_HOST_DEVICEMAP));
+    OK(gpu.cuMemHostAlloc(&page, sizeof *control[0],
+                          GPU_HOST_PORTABLE | GPU_HOST_DEVICEMAP));
     control[rank] = memset(page, 0, sizeof *control[0]);
     OK(gpu.cuMemHostGetDevicePointer(&control_device[rank], control[rank], 0));
     stream[rank] = stream_new();
@@ -45,13 +46,14 @@ static void rank_destroy(int rank)
     OK(gpu.cuMemFree(out[rank]));
 }
 
-static void launch(const char *name, void *args, unsigned blocks, unsigned threads, int rank)
+static void launch(const char *name, void *args, unsigned blocks, unsigned threads,
+                   int rank)
 {
     gpu_function function;
     void *parameters[] = {args};
     OK(gpu.cuModuleGetFunction(&function, module, name));
-    OK(gpu.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream[rank], parameters,
-                          NULL));
+    OK(gpu.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream[rank],
+                          parameters, NULL));
 }
 
 static void *pointer(gpu_ptr address)
@@ -62,10 +64,14 @@ static void *pointer(gpu_ptr address)
 static void test_probe(void)
 {
     for (int r = 0; r < RANKS; r++) {
-        struct ips_probe_args args = {
-            .slab = pointer(slab[r]), .next = pointer(slab[1 - r]),
-            .prev = pointer(slab[1 - r]), .control = pointer(control_device[r]),
-            .seed = 4711, .deadline_ns = 500000000, .rank = (uint32_t)r, .nranks = RANKS};
+        struct ips_probe_args args = {.slab = pointer(slab[r]),
+                                      .next = pointer(slab[1 - r]),
+                                      .prev = pointer(slab[1 - r]),
+                                      .control = pointer(control_device[r]),
+                                      .seed = 4711,
+                                      .deadline_ns = 500000000,
+                                      .rank = (uint32_t)r,
+                                      .nranks = RANKS};
         launch(IPS_KERNEL_PROBE, &args, 1, 32, r);
         memset(&args, 0xee, sizeof args); /* the launch has copied it */
     }
@@ -79,13 +85,21 @@ static void test_probe(void)
 
 static void enqueue(const char *name, unsigned counter, int r)
 {
-    struct ips_allreduce_args args = {
-        .in = pointer(in[r]), .out = pointer(out[r]), .count = COUNT,
-        .slab = pointer(slab[r]), .next = pointer(slab[1 - r]),
-        .prev = pointer(slab[1 - r]), .control = pointer(control_device[r]),
-        .rank = (uint32_t)r, .nranks = RANKS, .type = IPS_FLOAT32, .op = IPS_SUM,
-        .counter = counter, .prev_peer = (uint32_t)(1 - r), .next_peer = (uint32_t)(1 - r),
-        .report_ns = 2000000000};
+    struct ips_allreduce_args args = {.in = pointer(in[r]),
+                                      .out = pointer(out[r]),
+                                      .count = COUNT,
+                                      .slab = pointer(slab[r]),
+                                      .next = pointer(slab[1 - r]),
+                                      .prev = pointer(slab[1 - r]),
+                                      .control = pointer(control_device[r]),
+                                      .rank = (uint32_t)r,
+                                      .nranks = RANKS,
+                                      .type = IPS_FLOAT32,
+                                      .op = IPS_SUM,
+                                      .counter = counter,
+                                      .prev_peer = (uint32_t)(1 - r),
+                                      .next_peer = (uint32_t)(1 - r),
+                                      .report_ns = 2000000000};
     launch(name, &args, CHANNELS, 256, r);
 }
 

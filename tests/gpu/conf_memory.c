@@ -14,7 +14,8 @@ static void no_context(void *data)
     OK(more.cuCtxSetCurrent(NULL));
     OK(gpu.cuCtxGetCurrent(&current));
     tap(current == NULL, "a thread can have no current context");
-    tap_is(gpu.cuMemAlloc(&address, 64), INVALID_CONTEXT, "no allocation without a context");
+    tap_is(gpu.cuMemAlloc(&address, 64), INVALID_CONTEXT,
+           "no allocation without a context");
 }
 
 static int name_is(int error, const char *want)
@@ -92,7 +93,8 @@ static void test_proc_address(void)
     memcpy(&function, &found, sizeof function);
     tap(found && status == 0 && function(&address, 64) == 0 && address, "and it works");
     OK(gpu.cuMemFree(address));
-    tap(more.cuGetProcAddress("cuNoSuchCall", &found, 12000, 0, &status) != 0 || status == 1,
+    tap(more.cuGetProcAddress("cuNoSuchCall", &found, 12000, 0, &status) != 0 ||
+            status == 1,
         "but nothing that isn't there");
 }
 
@@ -109,7 +111,8 @@ static void test_host_memory(gpu_ptr device, size_t bytes)
     tap(all_are(device, bytes, 0x3c), "copy from pinned memory");
     OK(gpu.cuMemsetD8Async(mapped, 0x44, bytes, stream));
     OK(gpu.cuStreamSynchronize(stream));
-    tap(((unsigned char *)host)[bytes - 1] == 0x44, "the device writes mapped host memory");
+    tap(((unsigned char *)host)[bytes - 1] == 0x44,
+        "the device writes mapped host memory");
     OK(gpu.cuMemsetD8Async(device, 0x45, bytes, stream));
     OK(gpu.cuMemcpyDtoHAsync(host, device, bytes, stream));
     OK(gpu.cuStreamSynchronize(stream));
@@ -146,7 +149,8 @@ void test_memory(void)
         tap(all_are(a, bytes, 0xa5), "new memory holds garbage");
     OK(more.cuMemsetD8(a, 1, bytes));
     OK(more.cuMemsetD8(a + 100, 2, 200));
-    tap(all_are(a, 100, 1) && all_are(a + 100, 200, 2) && all_are(a + 300, bytes - 300, 1),
+    tap(all_are(a, 100, 1) && all_are(a + 100, 200, 2) &&
+            all_are(a + 300, bytes - 300, 1),
         "memset fills exactly its range");
     b = alloc_filled(bytes, 0);
     OK(more.cuMemcpyDtoD(b + 10, a + 100, 200));

@@ -38,7 +38,8 @@ static void try_query(void *data)
     OK(gpu.cuEventDestroy(event));
 }
 
-static void unsafe(void (*fn)(void *), int mode, int other_thread, int want, const char *what)
+static void unsafe(void (*fn)(void *), int mode, int other_thread, int want,
+                   const char *what)
 {
     int got = -1;
     gpu_stream stream = stream_new();
@@ -71,7 +72,8 @@ static void test_capturing_stream(void)
     gpu_stream stream = stream_new();
     gpu_event event = event_new(), eager = event_new();
     OK(more.cuStreamBeginCapture(stream, CAPTURE_RELAXED));
-    tap_is(gpu.cuStreamQuery(stream), CAPTURE_UNSUPPORTED, "no query of a capturing stream");
+    tap_is(gpu.cuStreamQuery(stream), CAPTURE_UNSUPPORTED,
+           "no query of a capturing stream");
     tap_is(broken(stream), CAPTURE_INVALIDATED, "  it ends the capture");
     OK(more.cuStreamBeginCapture(stream, CAPTURE_RELAXED));
     tap_is(gpu.cuStreamSynchronize(stream), CAPTURE_UNSUPPORTED, "nor waiting for it");
@@ -98,7 +100,8 @@ static void test_two_captures(gpu_ptr a)
     OK(more.cuStreamBeginCapture(two, CAPTURE_RELAXED));
     OK(gpu.cuMemsetD8Async(a, 1, BYTES, one));
     OK(gpu.cuEventRecord(event, one));
-    tap_is(gpu.cuStreamWaitEvent(two, event, 0), CAPTURE_MERGE, "two captures can't merge");
+    tap_is(gpu.cuStreamWaitEvent(two, event, 0), CAPTURE_MERGE,
+           "two captures can't merge");
     tap_is(broken(one), CAPTURE_INVALIDATED, "  it ends one");
     tap_is(broken(two), CAPTURE_INVALIDATED, "  and the other");
     OK(more.cuStreamBeginCapture(one, CAPTURE_RELAXED));

@@ -54,11 +54,13 @@ static void test_between(gpu_ptr a, gpu_ptr b)
     OK(more.cuMemcpyDtoDAsync(b, a, BYTES, two));
     gate_close(&second, one);
     OK(gpu.cuEventRecord(event, one));
-    tap_is(gpu.cuStreamQuery(two), GPU_ERROR_NOT_READY, "a stream waits for another's event");
+    tap_is(gpu.cuStreamQuery(two), GPU_ERROR_NOT_READY,
+           "a stream waits for another's event");
     gate_open(&first);
     OK(gpu.cuStreamSynchronize(two));
     tap(1, "a wait binds to the record before it, not to a later one");
-    tap_is(gpu.cuEventQuery(event), GPU_ERROR_NOT_READY, "an event follows its last record");
+    tap_is(gpu.cuEventQuery(event), GPU_ERROR_NOT_READY,
+           "an event follows its last record");
     gate_open(&second);
     OK(gpu.cuStreamSynchronize(one));
     tap(all_are(b, BYTES, 7), "the waiting stream saw the other's work");
@@ -130,7 +132,8 @@ static void test_gone(gpu_ptr a)
     OK(gpu.cuMemsetD8Async(a, 77, BYTES, stream));
     OK(gpu.cuEventRecord(event, stream));
     OK(gpu.cuStreamDestroy(stream));
-    tap_is(gpu.cuEventQuery(event), GPU_ERROR_NOT_READY, "a destroyed stream does not stop");
+    tap_is(gpu.cuEventQuery(event), GPU_ERROR_NOT_READY,
+           "a destroyed stream does not stop");
     gate_open(&gate);
     OK(more.cuEventSynchronize(event));
     tap(all_are(a, BYTES, 77), "and finishes its work");

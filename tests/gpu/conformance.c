@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks that a driver behaves as the engine needs it: on the CPU stand-in, so that what the
- * tests show there means something, and on a GPU, so that the stand-in is held to the truth.
- * Exits 77 where there is no driver or no device. */
+/* Checks that a driver behaves as the engine needs it: on the CPU stand-in, so that what
+ * the tests show there means something, and on a GPU, so that the stand-in is held to the
+ * truth. Exits 77 where there is no driver or no device. */
 #include "tests/gpu/conformance.h"
 
 #include <dlfcn.h>
@@ -130,7 +130,7 @@ static const char *fill(void *handle)
         IPS_GPU_CALLS(X)
 #undef X
 #define X(name, symbol, parameters) {&more.name, symbol},
-        EXTRA_CALLS(X)
+            EXTRA_CALLS(X)
 #undef X
     };
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the conformance cases share. The same program runs on the stand-in and on a GPU: it
- * knows libcuda.so.1 by its symbols only. Every case leaves the driver as it found it. */
+/* What the conformance cases share. The same program runs on the stand-in and on a GPU:
+ * it knows libcuda.so.1 by its symbols only. Every case leaves the driver as it found it.
+ */
 #ifndef TEST_CONFORMANCE_H
 #define TEST_CONFORMANCE_H
 
@@ -10,33 +11,33 @@
 typedef struct CUgraphExec_st *gpu_exec;
 
 /* What the cases call beyond the engine's own table. */
-#define EXTRA_CALLS(X)                                                                     \
-    X(cuDeviceGetName, "cuDeviceGetName", (char *text, int length, gpu_device device))     \
-    X(cuDeviceTotalMem, "cuDeviceTotalMem_v2", (size_t *bytes, gpu_device device))         \
-    X(cuCtxSetCurrent, "cuCtxSetCurrent", (gpu_context context))                           \
-    X(cuCtxSynchronize, "cuCtxSynchronize", (void))                                        \
-    X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (gpu_ptr to, const void *from, size_t bytes))       \
-    X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *to, gpu_ptr from, size_t bytes))             \
-    X(cuMemcpyDtoD, "cuMemcpyDtoD_v2", (gpu_ptr to, gpu_ptr from, size_t bytes))           \
-    X(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2",                                           \
-      (gpu_ptr to, gpu_ptr from, size_t bytes, gpu_stream stream))                         \
-    X(cuMemsetD8, "cuMemsetD8_v2", (gpu_ptr to, unsigned char value, size_t bytes))        \
-    X(cuLaunchHostFunc, "cuLaunchHostFunc",                                                \
-      (gpu_stream stream, void (*function)(void *), void *data))                           \
-    X(cuEventRecordWithFlags, "cuEventRecordWithFlags",                                    \
-      (gpu_event event, gpu_stream stream, unsigned flags))                                \
-    X(cuEventSynchronize, "cuEventSynchronize", (gpu_event event))                         \
-    X(cuEventElapsedTime, "cuEventElapsedTime",                                            \
-      (float *milliseconds, gpu_event start, gpu_event end))                               \
-    X(cuStreamBeginCapture, "cuStreamBeginCapture_v2", (gpu_stream stream, int mode))      \
-    X(cuStreamEndCapture, "cuStreamEndCapture", (gpu_stream stream, gpu_graph * graph))    \
-    X(cuStreamIsCapturing, "cuStreamIsCapturing", (gpu_stream stream, int *status))        \
-    X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags",                          \
-      (gpu_exec * exec, gpu_graph graph, unsigned long long flags))                        \
-    X(cuGraphLaunch, "cuGraphLaunch", (gpu_exec exec, gpu_stream stream))                  \
-    X(cuGraphDestroy, "cuGraphDestroy", (gpu_graph graph))                                 \
-    X(cuGraphExecDestroy, "cuGraphExecDestroy", (gpu_exec exec))                           \
-    X(cuGetProcAddress, "cuGetProcAddress_v2",                                             \
+#define EXTRA_CALLS(X)                                                                  \
+    X(cuDeviceGetName, "cuDeviceGetName", (char *text, int length, gpu_device device))  \
+    X(cuDeviceTotalMem, "cuDeviceTotalMem_v2", (size_t * bytes, gpu_device device))     \
+    X(cuCtxSetCurrent, "cuCtxSetCurrent", (gpu_context context))                        \
+    X(cuCtxSynchronize, "cuCtxSynchronize", (void))                                     \
+    X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (gpu_ptr to, const void *from, size_t bytes))    \
+    X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *to, gpu_ptr from, size_t bytes))          \
+    X(cuMemcpyDtoD, "cuMemcpyDtoD_v2", (gpu_ptr to, gpu_ptr from, size_t bytes))        \
+    X(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2",                                        \
+      (gpu_ptr to, gpu_ptr from, size_t bytes, gpu_stream stream))                      \
+    X(cuMemsetD8, "cuMemsetD8_v2", (gpu_ptr to, unsigned char value, size_t bytes))     \
+    X(cuLaunchHostFunc, "cuLaunchHostFunc",                                             \
+      (gpu_stream stream, void (*function)(void *), void *data))                        \
+    X(cuEventRecordWithFlags, "cuEventRecordWithFlags",                                 \
+      (gpu_event event, gpu_stream stream, unsigned flags))                             \
+    X(cuEventSynchronize, "cuEventSynchronize", (gpu_event event))                      \
+    X(cuEventElapsedTime, "cuEventElapsedTime",                                         \
+      (float *milliseconds, gpu_event start, gpu_event end))                            \
+    X(cuStreamBeginCapture, "cuStreamBeginCapture_v2", (gpu_stream stream, int mode))   \
+    X(cuStreamEndCapture, "cuStreamEndCapture", (gpu_stream stream, gpu_graph * graph)) \
+    X(cuStreamIsCapturing, "cuStreamIsCapturing", (gpu_stream stream, int *status))     \
+    X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags",                       \
+      (gpu_exec * exec, gpu_graph graph, unsigned long long flags))                     \
+    X(cuGraphLaunch, "cuGraphLaunch", (gpu_exec exec, gpu_stream stream))               \
+    X(cuGraphDestroy, "cuGraphDestroy", (gpu_graph graph))                              \
+    X(cuGraphExecDestroy, "cuGraphExecDestroy", (gpu_exec exec))                        \
+    X(cuGetProcAddress, "cuGetProcAddress_v2",                                          \
       (const char *symbol, void **function, int version, uint64_t flags, int *status))
 
 struct extra_api {

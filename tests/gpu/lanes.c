@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks the stand-in's fiber scheduler: barriers, warp meetings with lanes that arrive at
- * different times, lanes that leave early, and grids of two processes that poll each other's
- * memory. */
+/* Checks the stand-in's fiber scheduler: barriers, warp meetings with lanes that arrive
+ * at different times, lanes that leave early, and grids of two processes that poll each
+ * other's memory. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks the stand-in NCCL: its collectives among processes and among one thread's
- * communicators, groups, capture, and what it refuses. Every case runs in processes of its
- * own; their exit status counts what was wrong. */
+ * communicators, groups, capture, and what it refuses. Every case runs in processes of
+ * its own; their exit status counts what was wrong. */
 #include "tools/simgpu/nccl_sim.h"
 
 #include <stdlib.h>
@@ -31,14 +31,15 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error);
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info);
-ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                           ncclRedOp_t op, ncclComm_t comm, gpu_stream stream);
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count,
+                           ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                           gpu_stream stream);
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, gpu_stream stream);
 ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root,
                        ncclComm_t comm, gpu_stream stream);
-ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, gpu_stream stream);
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count,
+                           ncclDataType_t type, ncclComm_t comm, gpu_stream stream);
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count,
                                ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                                gpu_stream stream);
@@ -56,13 +57,13 @@ unsigned long simnccl_calls(const char *function);
 
 static int bad; /* in a rank's process: what was wrong */
 
-#define WANT(condition)                                                                    \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            printf("# line %d: %s\n", __LINE__, #condition);                               \
-            fflush(stdout);                                                                \
-            bad++;                                                                         \
-        }                                                                                  \
+#define WANT(condition)                                      \
+    do {                                                     \
+        if (!(condition)) {                                  \
+            printf("# line %d: %s\n", __LINE__, #condition); \
+            fflush(stdout);                                  \
+            bad++;                                           \
+        }                                                    \
     } while (0)
 
 /* A rank's device, a stream, and two buffers that the host can read directly here. */
@@ -119,7 +120,8 @@ static void run_collectives(struct rank *self)
     WANT(ncclAllReduce(self->in, self->out, COUNT, 7, 2, self->comm, self->stream) == 0);
     finish(self);
     WANT(is(self->out, COUNT, (float)n));
-    WANT(ncclReduce(self->in, self->out, COUNT, 7, 3, last, self->comm, self->stream) == 0);
+    WANT(ncclReduce(self->in, self->out, COUNT, 7, 3, last, self->comm, self->stream) ==
+         0);
     finish(self);
     WANT(is(self->out, COUNT, rank == last ? 1 : (float)n));
     WANT(ncclAllGather(self->in, self->out, 1001, 7, self->comm, self->stream) == 0);
@@ -185,7 +187,8 @@ static void run_types(struct rank *self)
     for (int i = 0; i < 8; i++) {
         _Float16 part = (_Float16)(1.0f / (float)n), sum = 0;
         for (int r = 0; r < n; r++) {
-            _Float16 scaled = (_Float16)((float)(_Float16)(0.3f * (float)(r + i)) * (float)part);
+            _Float16 scaled =
+                (_Float16)((float)(_Float16)(0.3f * (float)(r + i)) * (float)part);
             sum = r ? (_Float16)((float)sum + (float)scaled) : scaled;
         }
         WANT(out->half[i] == sum);
@@ -293,7 +296,8 @@ static void with_comm(struct rank *self, void (*fn)(struct rank *))
 
 static void run_nonblocking(struct rank *self)
 {
-    ncclConfig_t config[8] = {{.size = sizeof config, .magic = 0xcafebeef, .version = 22809}};
+    ncclConfig_t config[8] = {
+        {.size = sizeof config, .magic = 0xcafebeef, .version = 22809}};
     ncclResult_t state = ncclInProgress;
     int count;
     open_device(self, self->rank);

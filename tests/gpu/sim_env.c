@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks the faults that tests can ask the stand-in for through its environment, each in a
- * process of its own, since the environment is read once. */
+/* Checks the faults that tests can ask the stand-in for through its environment, each in
+ * a process of its own, since the environment is read once. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -50,7 +50,8 @@ static int logs_calls(void)
     int fd = mkstemp(path), version;
     setenv("SIMGPU_LOG", path, 1);
     cuDriverGetVersion(&version);
-    int good = read(fd, text, sizeof text - 1) > 0 && strstr(text, " cuDriverGetVersion\n");
+    int good =
+        read(fd, text, sizeof text - 1) > 0 && strstr(text, " cuDriverGetVersion\n");
     unlink(path);
     return good;
 }
@@ -62,8 +63,9 @@ static int devices(void)
     setenv("SIMGPU_DRIVER_VERSION", "12040", 1);
     setenv("SIMGPU_NO_PEER", "1", 1);
     start(0);
-    return cuDeviceGetCount(&count) == 0 && count == 3 && cuDriverGetVersion(&version) == 0 &&
-           version == 12040 && cuDeviceCanAccessPeer(&can, 0, 1) == 0 && can == 0;
+    return cuDeviceGetCount(&count) == 0 && count == 3 &&
+           cuDriverGetVersion(&version) == 0 && version == 12040 &&
+           cuDeviceCanAccessPeer(&can, 0, 1) == 0 && can == 0;
 }
 
 static int p2p(int index)
@@ -93,8 +95,8 @@ static int nvml_asked(void)
     return p2p(0) == 3 && p2p(1) == 3 && p2p(2) == 0;
 }
 
-/* The child, on device 0, writes 1 into memory of device `owner`. What the owner then sees:
- * 1; what the writer saw: 2. */
+/* The child, on device 0, writes 1 into memory of device `owner`. What the owner then
+ * sees: 1; what the writer saw: 2. */
 static int link_writes(const char *rule, int owner)
 {
     struct gpu_ipc_handle handle;

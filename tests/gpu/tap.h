@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A test program's results as TAP, one line a case. One file of the program says TAP_DEFINE. */
+/* A test program's results as TAP, one line a case. One file of the program says
+ * TAP_DEFINE. */
 #ifndef TEST_TAP_H
 #define TEST_TAP_H
 

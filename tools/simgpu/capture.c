@@ -102,7 +102,8 @@ static int invalidate(struct sim_capture *capture, int error)
     return error;
 }
 
-/* A wait for an event of a capture: joins the stream's dependencies, or the stream joins. */
+/* A wait for an event of a capture: joins the stream's dependencies, or the stream joins.
+ */
 static int join(struct CUstream_st *stream, const struct CUevent_st *event)
 {
     struct sim_capture *capture = sim_capture_find(event->capture_id);
@@ -267,8 +268,9 @@ int cuStreamIsCapturing(gpu_stream handle, int *status)
     return error;
 }
 
-int cuStreamGetCaptureInfo_v2(gpu_stream handle, int *status, uint64_t *id, gpu_graph *graph,
-                              const gpu_node **dependencies, size_t *count)
+int cuStreamGetCaptureInfo_v2(gpu_stream handle, int *status, uint64_t *id,
+                              gpu_graph *graph, const gpu_node **dependencies,
+                              size_t *count)
 {
     int error;
     SIM_ENTER();
@@ -296,8 +298,8 @@ int cuStreamGetCaptureInfo_v2(gpu_stream handle, int *status, uint64_t *id, gpu_
 }
 
 /* Nodes that leave a stream's dependencies this way need not be joined at the end. */
-int cuStreamUpdateCaptureDependencies(gpu_stream handle, gpu_node *dependencies, size_t count,
-                                      unsigned flags)
+int cuStreamUpdateCaptureDependencies(gpu_stream handle, gpu_node *dependencies,
+                                      size_t count, unsigned flags)
 {
     int error;
     SIM_ENTER();

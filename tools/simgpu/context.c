@@ -34,7 +34,8 @@ int cuDevicePrimaryCtxRetain(gpu_context *context, gpu_device device)
     return CUDA_SUCCESS;
 }
 
-/* The last release makes the context unusable; its memory and streams stay, unlike CUDA's. */
+/* The last release makes the context unusable; its memory and streams stay, unlike
+ * CUDA's. */
 int cuDevicePrimaryCtxRelease_v2(gpu_device device)
 {
     SIM_ENTER();

@@ -13,7 +13,8 @@ static void *host(gpu_ptr address)
 
 enum side { HOST, DEVICE, EITHER };
 
-/* Whether [address, +bytes) may be that side of a copy; *ret_pageable: it is plain memory. */
+/* Whether [address, +bytes) may be that side of a copy; *ret_pageable: it is plain
+ * memory. */
 static int check(const void *address, size_t bytes, enum side side, int *ret_pageable)
 {
     pthread_mutex_lock(&sim_lock);
@@ -120,15 +121,16 @@ int cuMemcpyAsync(gpu_ptr to, gpu_ptr from, size_t bytes, gpu_stream stream)
     return copy_async(host(to), EITHER, host(from), EITHER, bytes, stream);
 }
 
-static int set_async(gpu_ptr address, unsigned char value, size_t bytes, gpu_stream stream)
+static int set_async(gpu_ptr address, unsigned char value, size_t bytes,
+                     gpu_stream stream)
 {
     int pageable;
     if (!sim_current())
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!check(host(address), bytes, DEVICE, &pageable))
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_work work = {.kind = SIM_SET, .to = host(address), .value = value,
-                            .bytes = bytes};
+    struct sim_work work = {
+        .kind = SIM_SET, .to = host(address), .value = value, .bytes = bytes};
     return sim_submit(stream, &work);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions that the stand-in libcuda.so.1 exports, under the driver's own names. Types
- * come from core/gpu.h, so that the engine's table and this file can't disagree on them. */
+/* The functions that the stand-in libcuda.so.1 exports, under the driver's own names.
+ * Types come from core/gpu.h, so that the engine's table and this file can't disagree on
+ * them. */
 #ifndef SIM_CUDA_API_H
 #define SIM_CUDA_API_H
 
@@ -10,38 +11,40 @@
 typedef struct CUgraphExec_st *gpu_exec;
 
 /* Errors: number, name, text. */
-#define SIM_ERRORS(X)                                                                      \
-    X(0, CUDA_SUCCESS, "no error")                                                         \
-    X(1, CUDA_ERROR_INVALID_VALUE, "invalid argument")                                     \
-    X(2, CUDA_ERROR_OUT_OF_MEMORY, "out of memory")                                        \
-    X(3, CUDA_ERROR_NOT_INITIALIZED, "initialization error")                               \
-    X(100, CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected")                     \
-    X(101, CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal")                            \
-    X(200, CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid")                     \
-    X(201, CUDA_ERROR_INVALID_CONTEXT, "invalid device context")                           \
-    X(205, CUDA_ERROR_MAP_FAILED, "mapping of buffer object failed")                       \
-    X(209, CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for the device")    \
-    X(217, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "peer access is not supported")             \
-    X(304, CUDA_ERROR_OPERATING_SYSTEM, "OS call failed")                                  \
-    X(400, CUDA_ERROR_INVALID_HANDLE, "invalid resource handle")                           \
-    X(401, CUDA_ERROR_ILLEGAL_STATE, "the operation cannot be performed in this state")    \
-    X(500, CUDA_ERROR_NOT_FOUND, "named symbol not found")                                 \
-    X(600, CUDA_ERROR_NOT_READY, "device not ready")                                       \
-    X(700, CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered")         \
-    X(704, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled")       \
-    X(705, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "peer access has not been enabled")         \
-    X(719, CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure")                         \
-    X(800, CUDA_ERROR_NOT_PERMITTED, "operation not permitted")                            \
-    X(801, CUDA_ERROR_NOT_SUPPORTED, "operation not supported")                            \
-    X(900, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "not permitted while capturing")         \
-    X(901, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "capture failed before")                 \
-    X(902, CUDA_ERROR_STREAM_CAPTURE_MERGE, "two captures would merge")                    \
-    X(903, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not begun in this stream")    \
-    X(904, CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work")       \
-    X(905, CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "dependency on uncaptured work")           \
-    X(906, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "implicit dependency on the legacy stream") \
-    X(907, CUDA_ERROR_CAPTURED_EVENT, "event was last recorded in a capture")              \
-    X(908, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "capture was begun by another thread")  \
+#define SIM_ERRORS(X)                                                                   \
+    X(0, CUDA_SUCCESS, "no error")                                                      \
+    X(1, CUDA_ERROR_INVALID_VALUE, "invalid argument")                                  \
+    X(2, CUDA_ERROR_OUT_OF_MEMORY, "out of memory")                                     \
+    X(3, CUDA_ERROR_NOT_INITIALIZED, "initialization error")                            \
+    X(100, CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected")                  \
+    X(101, CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal")                         \
+    X(200, CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid")                  \
+    X(201, CUDA_ERROR_INVALID_CONTEXT, "invalid device context")                        \
+    X(205, CUDA_ERROR_MAP_FAILED, "mapping of buffer object failed")                    \
+    X(209, CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for the device") \
+    X(217, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "peer access is not supported")          \
+    X(304, CUDA_ERROR_OPERATING_SYSTEM, "OS call failed")                               \
+    X(400, CUDA_ERROR_INVALID_HANDLE, "invalid resource handle")                        \
+    X(401, CUDA_ERROR_ILLEGAL_STATE, "the operation cannot be performed in this state") \
+    X(500, CUDA_ERROR_NOT_FOUND, "named symbol not found")                              \
+    X(600, CUDA_ERROR_NOT_READY, "device not ready")                                    \
+    X(700, CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered")      \
+    X(704, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled")    \
+    X(705, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "peer access has not been enabled")      \
+    X(719, CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure")                      \
+    X(800, CUDA_ERROR_NOT_PERMITTED, "operation not permitted")                         \
+    X(801, CUDA_ERROR_NOT_SUPPORTED, "operation not supported")                         \
+    X(900, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "not permitted while capturing")      \
+    X(901, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "capture failed before")              \
+    X(902, CUDA_ERROR_STREAM_CAPTURE_MERGE, "two captures would merge")                 \
+    X(903, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not begun in this stream") \
+    X(904, CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work")    \
+    X(905, CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "dependency on uncaptured work")        \
+    X(906, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,                                          \
+      "implicit dependency on the legacy stream")                                       \
+    X(907, CUDA_ERROR_CAPTURED_EVENT, "event was last recorded in a capture")           \
+    X(908, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,                                      \
+      "capture was begun by another thread")                                            \
     X(999, CUDA_ERROR_UNKNOWN, "unknown error")
 
 enum sim_error {
@@ -95,7 +98,8 @@ SIM_API int cuMemcpyDtoD_v2(gpu_ptr to, gpu_ptr from, size_t bytes);
 SIM_API int cuMemcpyHtoDAsync_v2(gpu_ptr to, const void *from, size_t bytes,
                                  gpu_stream stream);
 SIM_API int cuMemcpyDtoHAsync_v2(void *to, gpu_ptr from, size_t bytes, gpu_stream stream);
-SIM_API int cuMemcpyDtoDAsync_v2(gpu_ptr to, gpu_ptr from, size_t bytes, gpu_stream stream);
+SIM_API int cuMemcpyDtoDAsync_v2(gpu_ptr to, gpu_ptr from, size_t bytes,
+                                 gpu_stream stream);
 SIM_API int cuMemcpyAsync(gpu_ptr to, gpu_ptr from, size_t bytes, gpu_stream stream);
 SIM_API int cuMemsetD8_v2(gpu_ptr address, unsigned char value, size_t bytes);
 SIM_API int cuMemsetD8Async(gpu_ptr address, unsigned char value, size_t bytes,
@@ -104,7 +108,8 @@ SIM_API int cuMemsetD8Async(gpu_ptr address, unsigned char value, size_t bytes,
 /* module.c */
 SIM_API int cuModuleLoadData(gpu_module *module, const void *image);
 SIM_API int cuModuleUnload(gpu_module module);
-SIM_API int cuModuleGetFunction(gpu_function *function, gpu_module module, const char *name);
+SIM_API int cuModuleGetFunction(gpu_function *function, gpu_module module,
+                                const char *name);
 SIM_API int cuFuncGetAttribute(int *value, int attribute, gpu_function function);
 SIM_API int cuModuleGetGlobal_v2(gpu_ptr *address, size_t *bytes, gpu_module module,
                                  const char *name);
@@ -161,8 +166,8 @@ SIM_API int cuGetProcAddress(const char *symbol, void **function, int version,
 SIM_API int cuGetProcAddress_v2(const char *symbol, void **function, int version,
                                 uint64_t flags, int *status);
 
-/* Not CUDA: the stand-in NCCL brackets its own driver calls with +1 and -1, so that they are
- * neither logged nor counted for SIMGPU_FAIL. Per thread. */
+/* Not CUDA: the stand-in NCCL brackets its own driver calls with +1 and -1, so that they
+ * are neither logged nor counted for SIMGPU_FAIL. Per thread. */
 SIM_API void simgpu_quiet(int change);
 
 #endif

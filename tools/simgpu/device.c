@@ -137,15 +137,15 @@ int cuDeviceGetName(char *text, int length, gpu_device device)
 int cuDeviceGetAttribute(int *value, int attribute, gpu_device device)
 {
     static const int values[][2] = {
-        {1, SIM_MAX_THREADS},        /* MAX_THREADS_PER_BLOCK */
-        {2, SIM_MAX_THREADS},        /* MAX_BLOCK_DIM_X */
-        {5, SIM_MAX_BLOCKS},         /* MAX_GRID_DIM_X */
-        {8, SIM_SHARED_BYTES},       /* MAX_SHARED_MEMORY_PER_BLOCK */
-        {10, 32},                    /* WARP_SIZE */
-        {16, SIM_MAX_BLOCKS},        /* MULTIPROCESSOR_COUNT */
+        {1, SIM_MAX_THREADS},  /* MAX_THREADS_PER_BLOCK */
+        {2, SIM_MAX_THREADS},  /* MAX_BLOCK_DIM_X */
+        {5, SIM_MAX_BLOCKS},   /* MAX_GRID_DIM_X */
+        {8, SIM_SHARED_BYTES}, /* MAX_SHARED_MEMORY_PER_BLOCK */
+        {10, 32},              /* WARP_SIZE */
+        {16, SIM_MAX_BLOCKS},  /* MULTIPROCESSOR_COUNT */
         {GPU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
         {GPU_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
-        {41, 1},                     /* UNIFIED_ADDRESSING */
+        {41, 1}, /* UNIFIED_ADDRESSING */
     };
     SIM_ENTER();
     if (!value)
@@ -200,7 +200,8 @@ int cuDeviceGetByPCIBusId(gpu_device *device, const char *text)
 {
     unsigned domain, bus, slot, function;
     SIM_ENTER();
-    if (!device || !text || sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4)
+    if (!device || !text ||
+        sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4)
         return CUDA_ERROR_INVALID_VALUE;
     if (domain || slot || function || !valid((int)bus - 1))
         return CUDA_ERROR_INVALID_DEVICE;

@@ -67,7 +67,8 @@ int cuEventDestroy_v2(gpu_event handle)
     return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-static int record_captured(struct CUevent_st *event, struct CUstream_st *stream, int external)
+static int record_captured(struct CUevent_st *event, struct CUstream_st *stream,
+                           int external)
 {
     if (stream->capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -216,7 +217,8 @@ static int elapsed(float *milliseconds, gpu_event start_handle, gpu_event end_ha
         error = CUDA_ERROR_NOT_READY;
     else
         *milliseconds =
-            (float)((double)(int64_t)(end->marker->time_ns - start->marker->time_ns) * 1e-6);
+            (float)((double)(int64_t)(end->marker->time_ns - start->marker->time_ns) *
+                    1e-6);
     pthread_mutex_unlock(&sim_lock);
     return error;
 }

@@ -26,7 +26,8 @@ static void parse_rules(const char *text)
 {
     while (text && *text && rule_count < RULES_MAX) {
         struct rule *rule = &rules[rule_count];
-        if (sscanf(text, " %63[^:,]:%d:%d", rule->function, &rule->nth, &rule->error) == 3)
+        if (sscanf(text, " %63[^:,]:%d:%d", rule->function, &rule->nth, &rule->error) ==
+            3)
             rule_count++;
         else
             fprintf(stderr, "simgpu: can't read the rule %s\n", text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs. A launch puts the nodes into the stream's queue one after another, in the order of
- * their making. Event nodes bind at the launch, in host order: the record of a launch is what
- * a later cuStreamWaitEvent waits for, although the node may not have run yet. */
+/* Graphs. A launch puts the nodes into the stream's queue one after another, in the order
+ * of their making. Event nodes bind at the launch, in host order: the record of a launch
+ * is what a later cuStreamWaitEvent waits for, although the node may not have run yet. */
 #include "tools/simgpu/sim.h"
 
 #include <stdlib.h>
@@ -60,8 +60,9 @@ static int has_node(const struct CUgraph_st *graph, const struct CUgraphNode_st 
     return 0;
 }
 
-struct CUgraphNode_st *sim_graph_add(struct CUgraph_st *graph, const gpu_node *dependencies,
-                                     size_t count, struct sim_work *work)
+struct CUgraphNode_st *sim_graph_add(struct CUgraph_st *graph,
+                                     const gpu_node *dependencies, size_t count,
+                                     struct sim_work *work)
 {
     struct CUgraphNode_st *node = calloc(1, sizeof *node);
     int good = node != NULL;
@@ -103,8 +104,9 @@ int sim_graph_reaches(const struct CUgraph_st *graph, const struct sim_nodes *fr
     return all;
 }
 
-int cuGraphAddEventRecordNode(gpu_node *node, gpu_graph handle, const gpu_node *dependencies,
-                              size_t count, gpu_event event_handle)
+int cuGraphAddEventRecordNode(gpu_node *node, gpu_graph handle,
+                              const gpu_node *dependencies, size_t count,
+                              gpu_event event_handle)
 {
     int error = CUDA_ERROR_INVALID_VALUE;
     SIM_ENTER();
@@ -127,7 +129,8 @@ int cuGraphGetNodes(gpu_graph handle, gpu_node *nodes, size_t *count)
     struct CUgraph_st *graph = sim_graph_find_locked(handle);
     if (graph && count) {
         size_t at = 0;
-        for (struct CUgraphNode_st *n = graph->first; nodes && n && at < *count; n = n->next)
+        for (struct CUgraphNode_st *n = graph->first; nodes && n && at < *count;
+             n = n->next)
             nodes[at++] = n;
         *count = nodes ? at : graph->count;
     }
@@ -165,7 +168,8 @@ static struct CUgraphExec_st *exec_create(const struct CUgraph_st *graph)
     return exec;
 }
 
-int cuGraphInstantiateWithFlags(gpu_exec *exec, gpu_graph handle, unsigned long long flags)
+int cuGraphInstantiateWithFlags(gpu_exec *exec, gpu_graph handle,
+                                unsigned long long flags)
 {
     SIM_ENTER();
     if (!sim_current())
@@ -180,8 +184,8 @@ int cuGraphInstantiateWithFlags(gpu_exec *exec, gpu_graph handle, unsigned long 
     return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-int cuGraphInstantiate_v2(gpu_exec *exec, gpu_graph graph, gpu_node *error_node, char *text,
-                          size_t length)
+int cuGraphInstantiate_v2(gpu_exec *exec, gpu_graph graph, gpu_node *error_node,
+                          char *text, size_t length)
 {
     if (error_node)
         *error_node = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA IPC: a handle names the exporter's memfd, which another process opens through /proc.
- * SIMGPU_LINK breaks links between different devices, in this process as the writer:
- * "drop" (writes are lost) or "mirror" (the writer alone sees them), and "drop:0>1" for one
- * directed pair only (writer's device > owner's device). */
+/* CUDA IPC: a handle names the exporter's memfd, which another process opens through
+ * /proc. SIMGPU_LINK breaks links between different devices, in this process as the
+ * writer: "drop" (writes are lost) or "mirror" (the writer alone sees them), and
+ * "drop:0>1" for one directed pair only (writer's device > owner's device). */
 #include "tools/simgpu/sim.h"
 
 #include <fcntl.h>
@@ -67,7 +67,8 @@ static int link_fault(int writer, int owner)
     if (!rule || !*rule || writer == owner)
         return 0;
     const char *pair = strchr(rule, ':');
-    if (pair && (sscanf(pair, ":%d>%d", &from, &to) != 2 || from != writer || to != owner))
+    if (pair &&
+        (sscanf(pair, ":%d>%d", &from, &to) != 2 || from != writer || to != owner))
         return 0;
     return rule[0];
 }
@@ -97,9 +98,14 @@ static int import(struct sim_memory **ret_memory, const struct handle *h, int de
         free(m);
         return CUDA_ERROR_MAP_FAILED;
     }
-    *m = (struct sim_memory){.kind = SIM_IMPORTED, .base = base, .bytes = h->bytes,
-                             .mapped = h->mapped, .device = device, .fd = -1,
-                             .opened = 1, .nonce = h->nonce};
+    *m = (struct sim_memory){.kind = SIM_IMPORTED,
+                             .base = base,
+                             .bytes = h->bytes,
+                             .mapped = h->mapped,
+                             .device = device,
+                             .fd = -1,
+                             .opened = 1,
+                             .nonce = h->nonce};
     *ret_memory = m;
     return CUDA_SUCCESS;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device code, compiled for the host: what cuModuleGetFunction finds, whatever image was
- * loaded. Also the only place where the kernels meet the fiber scheduler. */
+/* The device code, compiled for the host: what cuModuleGetFunction finds, whatever image
+ * was loaded. Also the only place where the kernels meet the fiber scheduler. */
 #include "kernels/allreduce.cu"
 
 extern "C" {

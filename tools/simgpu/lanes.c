@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fiber scheduler: round-robin over the lanes that can run, warp by warp. A lane that
  * waits at a barrier or for its warp is not in the warp's mask of ready lanes and costs
- * nothing; a lane that polls memory yields in simgpu_spin(), and when all lanes that could
- * run have polled in vain, the OS thread gives its core away.
+ * nothing; a lane that polls memory yields in simgpu_spin(), and when all lanes that
+ * could run have polled in vain, the OS thread gives its core away.
  *
  * A lane never moves to another OS thread, so thread-local addresses may be cached. */
 #include "tools/simgpu/lanes.h"
@@ -35,7 +35,8 @@ struct transfer {
 struct transfer jump_fcontext(void *to, void *data);
 void *make_fcontext(void *stack_top, size_t bytes, void (*fn)(struct transfer));
 
-/* The odd multiple of a cache line spreads the tops of the stacks over the cache's sets. */
+/* The odd multiple of a cache line spreads the tops of the stacks over the cache's sets.
+ */
 #define STACK_BYTES (64 * 1024 + 5 * 64)
 #define WARP 32
 #define MAX_WARPS (SIM_MAX_BLOCKS * SIM_MAX_THREADS / WARP)
@@ -45,8 +46,8 @@ struct lane {
     unsigned thread, block, warp, bit;
 };
 
-/* Where the lanes of a warp meet. A lane may be one meeting ahead of the slowest reader, not
- * two: hence two sets of values and votes. */
+/* Where the lanes of a warp meet. A lane may be one meeting ahead of the slowest reader,
+ * not two: hence two sets of values and votes. */
 struct warp {
     uint32_t arrived;
     uint32_t at_barrier;
@@ -146,8 +147,8 @@ void simgpu_barrier(void)
     sleep_lane(s);
 }
 
-/* Returns when all 32 lanes have come. What they left for this meeting can be read until the
- * second next one. */
+/* Returns when all 32 lanes have come. What they left for this meeting can be read until
+ * the second next one. */
 static void meet(struct sim_lanes *s, struct lane *self, struct warp *warp)
 {
     warp->arrived |= 1u << self->bit;

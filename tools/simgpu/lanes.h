@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs the grid of one host-compiled kernel: every lane is a fiber, all of them take turns on
- * the calling OS thread. The kernel's own calls are declared in kernels/mem_host.h. */
+/* Runs the grid of one host-compiled kernel: every lane is a fiber, all of them take
+ * turns on the calling OS thread. The kernel's own calls are declared in
+ * kernels/mem_host.h. */
 #ifndef SIM_LANES_H
 #define SIM_LANES_H
 
@@ -17,8 +18,8 @@ struct sim_lanes;
 struct sim_lanes *sim_lanes_create(void);
 void sim_lanes_destroy(struct sim_lanes *lanes);
 
-/* Runs blocks x threads lanes of fn until all have returned. threads is a multiple of 32. A
- * grid in which all lanes wait for each other ends the process with a message. */
+/* Runs blocks x threads lanes of fn until all have returned. threads is a multiple of 32.
+ * A grid in which all lanes wait for each other ends the process with a message. */
 void sim_lanes_run(struct sim_lanes *lanes, sim_lane_fn *fn, const void *parameters,
                    unsigned blocks, unsigned threads);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device memory: one memfd mapping per allocation, at the same address for host and device.
- * New memory holds garbage, as CUDA's does. */
+/* Device memory: one memfd mapping per allocation, at the same address for host and
+ * device. New memory holds garbage, as CUDA's does. */
 #include "tools/simgpu/sim.h"
 
 #include <stdio.h>
@@ -75,7 +75,8 @@ static struct sim_memory *memory_create(enum sim_memory_kind kind, size_t bytes)
 static int reserve(size_t bytes)
 {
     pthread_mutex_lock(&sim_lock);
-    int fits = bytes <= sim_settings.mem_bytes && allocated <= sim_settings.mem_bytes - bytes;
+    int fits =
+        bytes <= sim_settings.mem_bytes && allocated <= sim_settings.mem_bytes - bytes;
     allocated += fits ? bytes : 0;
     pthread_mutex_unlock(&sim_lock);
     return fits;
@@ -130,8 +131,8 @@ static void memory_free(struct sim_memory *m)
     free(m);
 }
 
-/* Takes the allocation that begins here out of the list; waits for its device first, as CUDA
- * does, since running work may use it. */
+/* Takes the allocation that begins here out of the list; waits for its device first, as
+ * CUDA does, since running work may use it. */
 static int take(struct sim_memory **ret_memory, void *address, enum sim_memory_kind kind)
 {
     int error = CUDA_SUCCESS;

@@ -113,12 +113,13 @@ static void add_global_locked(void *global, size_t bytes)
     struct sim_memory *memory = calloc(1, sizeof *memory);
     if (!memory)
         abort();
-    *memory = (struct sim_memory){.kind = SIM_GLOBAL, .base = global, .bytes = bytes,
-                                  .fd = -1};
+    *memory =
+        (struct sim_memory){.kind = SIM_GLOBAL, .base = global, .bytes = bytes, .fd = -1};
     sim_memory_add_locked(memory);
 }
 
-int cuModuleGetGlobal_v2(gpu_ptr *address, size_t *bytes, gpu_module handle, const char *name)
+int cuModuleGetGlobal_v2(gpu_ptr *address, size_t *bytes, gpu_module handle,
+                         const char *name)
 {
     size_t size;
     SIM_ENTER();
@@ -160,8 +161,8 @@ int cuLaunchKernel(gpu_function handle, unsigned grid_x, unsigned grid_y, unsign
     SIM_ENTER();
     if (!sim_current())
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1 || shared_bytes || extra ||
-        !parameters || !grid_x || grid_x > SIM_MAX_BLOCKS || !block_x ||
+    if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1 || shared_bytes ||
+        extra || !parameters || !grid_x || grid_x > SIM_MAX_BLOCKS || !block_x ||
         block_x > SIM_MAX_THREADS || block_x % 32)
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_work work = {.kind = SIM_KERNEL, .blocks = grid_x, .threads = block_x};

@@ -48,8 +48,8 @@ static void *self(void)
     return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
 }
 
-/* Callers name the plain function and a CUDA version; here each has one form only, the one
- * whose symbol the engine asks for. */
+/* Callers name the plain function and a CUDA version; here each has one form only, the
+ * one whose symbol the engine asks for. */
 int cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags,
                         int *status)
 {

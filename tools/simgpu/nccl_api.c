@@ -13,7 +13,8 @@ SIM_NCCL(ncclResult_t, ncclGetVersion, (int *version));
 SIM_NCCL(const char *, ncclGetErrorString, (ncclResult_t result));
 SIM_NCCL(const char *, ncclGetLastError, (ncclComm_t comm));
 SIM_NCCL(ncclResult_t, ncclRedOpCreatePreMulSum,
-         (ncclRedOp_t * op, void *scalar, ncclDataType_t type, int residence, ncclComm_t comm));
+         (ncclRedOp_t * op, void *scalar, ncclDataType_t type, int residence,
+          ncclComm_t comm));
 SIM_NCCL(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm));
 SIM_NCCL(ncclResult_t, ncclAllReduce,
          (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
@@ -28,8 +29,8 @@ SIM_NCCL(ncclResult_t, ncclBroadcast,
          (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
           ncclComm_t comm, gpu_stream stream));
 SIM_NCCL(ncclResult_t, ncclAllGather,
-         (const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
-          gpu_stream stream));
+         (const void *send, void *recv, size_t count, ncclDataType_t type,
+          ncclComm_t comm, gpu_stream stream));
 SIM_NCCL(ncclResult_t, ncclReduceScatter,
          (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
           ncclComm_t comm, gpu_stream stream));
@@ -139,8 +140,8 @@ static int known_op(const struct ncclComm *comm, ncclRedOp_t op, ncclDataType_t 
     if (op >= IPS_SUM && op <= IPS_AVG)
         return 1;
     int index = (op & 0xff) - 5;
-    return op > IPS_AVG && index >= 0 && index < SIM_USER_OPS && comm->user_op[index].used &&
-           comm->user_op[index].type == type;
+    return op > IPS_AVG && index >= 0 && index < SIM_USER_OPS &&
+           comm->user_op[index].used && comm->user_op[index].type == type;
 }
 
 /* Checks the arguments as NCCL does, and hands the call on. */
@@ -167,15 +168,21 @@ static ncclResult_t submit(const struct sim_job *job)
 }
 
 #define CALL_FORMAT "count=%zu type=%d op=%d root=%d comm=%p stream=%p"
-#define ENTER_CALL(op, root)                                                               \
+#define ENTER_CALL(op, root) \
     SIM_NCCL_ENTER(CALL_FORMAT, count, type, (op), (root), (void *)comm, (void *)stream)
 
-ncclResult_t pncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                            ncclRedOp_t op, ncclComm_t comm, gpu_stream stream)
+ncclResult_t pncclAllReduce(const void *send, void *recv, size_t count,
+                            ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                            gpu_stream stream)
 {
     ENTER_CALL(op, 0);
-    return submit(&(struct sim_job){.call = SIM_ALL_REDUCE, .comm = comm, .send = send,
-                                    .recv = recv, .count = count, .type = type, .op = op,
+    return submit(&(struct sim_job){.call = SIM_ALL_REDUCE,
+                                    .comm = comm,
+                                    .send = send,
+                                    .recv = recv,
+                                    .count = count,
+                                    .type = type,
+                                    .op = op,
                                     .stream = stream});
 }
 
@@ -183,9 +190,15 @@ ncclResult_t pncclReduce(const void *send, void *recv, size_t count, ncclDataTyp
                          ncclRedOp_t op, int root, ncclComm_t comm, gpu_stream stream)
 {
     ENTER_CALL(op, root);
-    return submit(&(struct sim_job){.call = SIM_REDUCE, .comm = comm, .send = send,
-                                    .recv = recv, .count = count, .type = type, .op = op,
-                                    .root = root, .stream = stream});
+    return submit(&(struct sim_job){.call = SIM_REDUCE,
+                                    .comm = comm,
+                                    .send = send,
+                                    .recv = recv,
+                                    .count = count,
+                                    .type = type,
+                                    .op = op,
+                                    .root = root,
+                                    .stream = stream});
 }
 
 /* Calls ncclBroadcast by its public name, as the real one does: whoever interposes it is
@@ -197,21 +210,31 @@ ncclResult_t pncclBcast(void *buffer, size_t count, ncclDataType_t type, int roo
     return ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
 }
 
-ncclResult_t pncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
-                            int root, ncclComm_t comm, gpu_stream stream)
+ncclResult_t pncclBroadcast(const void *send, void *recv, size_t count,
+                            ncclDataType_t type, int root, ncclComm_t comm,
+                            gpu_stream stream)
 {
     ENTER_CALL(0, root);
-    return submit(&(struct sim_job){.call = SIM_BROADCAST, .comm = comm, .send = send,
-                                    .recv = recv, .count = count, .type = type, .root = root,
+    return submit(&(struct sim_job){.call = SIM_BROADCAST,
+                                    .comm = comm,
+                                    .send = send,
+                                    .recv = recv,
+                                    .count = count,
+                                    .type = type,
+                                    .root = root,
                                     .stream = stream});
 }
 
-ncclResult_t pncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
-                            ncclComm_t comm, gpu_stream stream)
+ncclResult_t pncclAllGather(const void *send, void *recv, size_t count,
+                            ncclDataType_t type, ncclComm_t comm, gpu_stream stream)
 {
     ENTER_CALL(0, 0);
-    return submit(&(struct sim_job){.call = SIM_ALL_GATHER, .comm = comm, .send = send,
-                                    .recv = recv, .count = count, .type = type,
+    return submit(&(struct sim_job){.call = SIM_ALL_GATHER,
+                                    .comm = comm,
+                                    .send = send,
+                                    .recv = recv,
+                                    .count = count,
+                                    .type = type,
                                     .stream = stream});
 }
 
@@ -220,8 +243,13 @@ ncclResult_t pncclReduceScatter(const void *send, void *recv, size_t count,
                                 gpu_stream stream)
 {
     ENTER_CALL(op, 0);
-    return submit(&(struct sim_job){.call = SIM_REDUCE_SCATTER, .comm = comm, .send = send,
-                                    .recv = recv, .count = count, .type = type, .op = op,
+    return submit(&(struct sim_job){.call = SIM_REDUCE_SCATTER,
+                                    .comm = comm,
+                                    .send = send,
+                                    .recv = recv,
+                                    .count = count,
+                                    .type = type,
+                                    .op = op,
                                     .stream = stream});
 }
 
@@ -229,8 +257,12 @@ ncclResult_t pncclSend(const void *send, size_t count, ncclDataType_t type, int 
                        ncclComm_t comm, gpu_stream stream)
 {
     ENTER_CALL(0, peer);
-    return submit(&(struct sim_job){.call = SIM_SEND, .comm = comm, .send = send,
-                                    .count = count, .type = type, .root = peer,
+    return submit(&(struct sim_job){.call = SIM_SEND,
+                                    .comm = comm,
+                                    .send = send,
+                                    .count = count,
+                                    .type = type,
+                                    .root = peer,
                                     .stream = stream});
 }
 
@@ -238,8 +270,12 @@ ncclResult_t pncclRecv(void *recv, size_t count, ncclDataType_t type, int peer,
                        ncclComm_t comm, gpu_stream stream)
 {
     ENTER_CALL(0, peer);
-    return submit(&(struct sim_job){.call = SIM_RECV, .comm = comm, .recv = recv,
-                                    .count = count, .type = type, .root = peer,
+    return submit(&(struct sim_job){.call = SIM_RECV,
+                                    .comm = comm,
+                                    .recv = recv,
+                                    .count = count,
+                                    .type = type,
+                                    .root = peer,
                                     .stream = stream});
 }
 
@@ -257,8 +293,8 @@ ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTy
     if (!op || !scalar || type < 0 || type >= IPS_TYPES || index == SIM_USER_OPS)
         return sim_nccl_error(ncclInvalidArgument, "bad operation");
     struct sim_user_op *made = &comm->user_op[index];
-    *made = (struct sim_user_op){.used = 1, .on_device = residence == 0, .type = type,
-                                 .pointer = scalar};
+    *made = (struct sim_user_op){
+        .used = 1, .on_device = residence == 0, .type = type, .pointer = scalar};
     if (!made->on_device)
         memcpy(made->scalar, scalar, sim_type_bytes(type));
     *op = ((comm->rank + 1) * 37 & 0xffff) << 8 | (index + 5);

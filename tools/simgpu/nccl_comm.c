@@ -14,7 +14,8 @@
 #define CONFIG_MAGIC 0xcafebeefu
 
 SIM_NCCL(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id));
-SIM_NCCL(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int n, ncclUniqueId id, int rank));
+SIM_NCCL(ncclResult_t, ncclCommInitRank,
+         (ncclComm_t * comm, int n, ncclUniqueId id, int rank));
 SIM_NCCL(ncclResult_t, ncclCommInitRankConfig,
          (ncclComm_t * comm, int n, ncclUniqueId id, int rank, ncclConfig_t *config));
 SIM_NCCL(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int n, const int *devices));
@@ -184,8 +185,12 @@ ncclResult_t pncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *c
     struct ncclComm *child = comm_create(blocking);
     if (!init || !child)
         return sim_group_fail(ncclUnhandledCudaError);
-    *init = (struct sim_init){.comm = child, .ret_comm = comm, .parent = parent,
-                              .color = color, .split_key = key, .blocking = blocking};
+    *init = (struct sim_init){.comm = child,
+                              .ret_comm = comm,
+                              .parent = parent,
+                              .color = color,
+                              .split_key = key,
+                              .blocking = blocking};
     *comm = NULL;
     return sim_group_add_init(init);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups: a thread's calls between ncclGroupStart and the outermost ncclGroupEnd are kept and
- * run there, inits first, then each communicator's collectives, then its sends and receives
- * as one. The first error drops them all and is what ncclGroupEnd returns. */
+/* Groups: a thread's calls between ncclGroupStart and the outermost ncclGroupEnd are kept
+ * and run there, inits first, then each communicator's collectives, then its sends and
+ * receives as one. The first error drops them all and is what ncclGroupEnd returns. */
 #include <stdlib.h>
 
 #include "tools/simgpu/nccl_sim.h"

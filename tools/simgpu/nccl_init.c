@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators come up together, as NCCL's do: the init of a rank is complete when all ranks
- * of the id have arrived in its segment. All inits of one group are one polled state machine,
- * so one thread can bring up several ranks. */
+/* Communicators come up together, as NCCL's do: the init of a rank is complete when all
+ * ranks of the id have arrived in its segment. All inits of one group are one polled
+ * state machine, so one thread can bring up several ranks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -48,9 +48,10 @@ static struct sim_segment *segment_open(const char *name, size_t bytes)
 
 static int join_segment(struct ncclComm *comm)
 {
-    snprintf(comm->name, sizeof comm->name, "/simnccl-%016llx%016llx",
-             (unsigned long long)hash(&comm->key, sizeof comm->key, 1469598103934665603ull),
-             (unsigned long long)hash(&comm->key, sizeof comm->key, 88172645463325252ull));
+    snprintf(
+        comm->name, sizeof comm->name, "/simnccl-%016llx%016llx",
+        (unsigned long long)hash(&comm->key, sizeof comm->key, 1469598103934665603ull),
+        (unsigned long long)hash(&comm->key, sizeof comm->key, 88172645463325252ull));
     comm->segment_bytes = segment_bytes(comm->nranks);
     comm->segment = segment_open(comm->name, comm->segment_bytes);
     if (!comm->segment) {
@@ -59,8 +60,9 @@ static int join_segment(struct ncclComm *comm)
     }
     struct sim_slot *slot = &comm->segment->slot[comm->rank];
     uint32_t none = 0, ranks = 0;
-    if (!__atomic_compare_exchange_n(&comm->segment->nranks, &ranks, (uint32_t)comm->nranks, 0,
-                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
+    if (!__atomic_compare_exchange_n(&comm->segment->nranks, &ranks,
+                                     (uint32_t)comm->nranks, 0, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE) &&
         ranks != (uint32_t)comm->nranks)
         return FAILED;
     if (!__atomic_compare_exchange_n(&slot->present, &none, 1, 0, __ATOMIC_ACQ_REL,
@@ -77,14 +79,15 @@ static int poll_join(struct ncclComm *comm)
 {
     if (__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE))
         return FAILED;
-    if (__atomic_load_n(&comm->segment->arrived, __ATOMIC_ACQUIRE) < (uint32_t)comm->nranks)
+    if (__atomic_load_n(&comm->segment->arrived, __ATOMIC_ACQUIRE) <
+        (uint32_t)comm->nranks)
         return JOINING;
     shm_unlink(comm->name); /* the first one past this point succeeds */
     return READY;
 }
 
-/* Tells the parent's ranks this one's color and key. Two sets of words suffice: a rank that
- * posts split n + 2 has seen all post n + 1, and so have read n. */
+/* Tells the parent's ranks this one's color and key. Two sets of words suffice: a rank
+ * that posts split n + 2 has seen all post n + 1, and so have read n. */
 static void post_split(struct sim_init *init)
 {
     struct ncclComm *parent = init->parent;
@@ -104,7 +107,8 @@ static void child_of(struct sim_init *init, uint64_t number)
             continue;
         int key = slot[r].split_key[number % 2];
         comm->nranks++;
-        comm->rank += key < init->split_key || (key == init->split_key && r < parent->rank);
+        comm->rank +=
+            key < init->split_key || (key == init->split_key && r < parent->rank);
     }
     uint64_t parts[] = {hash(&parent->key, sizeof parent->key, 1), number,
                         (uint64_t)init->color};
@@ -139,7 +143,8 @@ static void finish(struct sim_init *init)
     } else {
         if (init->state == FAILED && comm->name[0])
             shm_unlink(comm->name);
-        __atomic_store_n(&comm->state, init->state == READY ? ncclSuccess : ncclSystemError,
+        __atomic_store_n(&comm->state,
+                         init->state == READY ? ncclSuccess : ncclSystemError,
                          __ATOMIC_RELEASE);
     }
     init->comm = NULL;

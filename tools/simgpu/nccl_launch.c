@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Puts a communicator's calls on a stream as host functions, so that they keep the stream's
- * order and can be captured. Calls on one communicator keep their issue order over all
- * streams while they are not captured; all streams of a group are joined before and after. */
+/* Puts a communicator's calls on a stream as host functions, so that they keep the
+ * stream's order and can be captured. Calls on one communicator keep their issue order
+ * over all streams while they are not captured; all streams of a group are joined before
+ * and after. */
 #include <stdlib.h>
 
 #include "tools/simgpu/cuda_api.h"
@@ -38,7 +39,8 @@ static void run_on_stream(void *data)
 }
 
 /* Consumes the jobs. */
-static int enqueue(struct ncclComm *comm, struct sim_job *jobs, gpu_stream stream, int captured)
+static int enqueue(struct ncclComm *comm, struct sim_job *jobs, gpu_stream stream,
+                   int captured)
 {
     struct run *run = malloc(sizeof *run);
     if (!run)
@@ -64,8 +66,8 @@ static int wait_for(gpu_event event, gpu_stream first, gpu_stream second)
 }
 
 /* The other streams of the group before `stream`, or after it. */
-static int join_streams(struct ncclComm *comm, gpu_stream stream, const gpu_stream *others,
-                        size_t count, int after)
+static int join_streams(struct ncclComm *comm, gpu_stream stream,
+                        const gpu_stream *others, size_t count, int after)
 {
     int error = 0;
     for (size_t i = 0; i < count && !error; i++)
@@ -160,5 +162,6 @@ ncclResult_t sim_launch(struct ncclComm *comm, struct sim_job *jobs)
         cuCtxPopCurrent_v2(NULL);
     }
     simgpu_quiet(-1);
-    return error ? sim_nccl_error(ncclUnhandledCudaError, "a driver call failed") : ncclSuccess;
+    return error ? sim_nccl_error(ncclUnhandledCudaError, "a driver call failed")
+                 : ncclSuccess;
 }

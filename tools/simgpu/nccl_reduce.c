@@ -56,53 +56,56 @@ static float from_half(uint16_t bits)
 
 static uint16_t to_half(float value)
 {
-    uint32_t bits = float_bits(value), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+    uint32_t bits = float_bits(value), sign = bits >> 16 & 0x8000,
+             rest = bits & 0x7fffffff;
     uint32_t normal = (rest + 0xfff + (rest >> 13 & 1) - 0x38000000) >> 13;
     /* Below 2^-14: adding 0.5 rounds at bit 2^-24. */
     uint32_t small = float_bits(bits_float(rest) + 0.5f) - 0x3f000000;
     uint32_t finite = rest < 0x38800000 ? small : normal;
     uint32_t big = rest > 0x7f800000 ? 0x7fff : 0x7c00;
-    return (uint16_t)(sign | (rest >= 0x477ff000 ? big : finite)); /* from 65520 on: infinity */
+    return (uint16_t)(sign |
+                      (rest >= 0x477ff000 ? big : finite)); /* from 65520 on: infinity */
 }
 
-/* The loops below differ in the type and in how an element enters and leaves arithmetic. */
+/* The loops below differ in the type and in how an element enters and leaves arithmetic.
+ */
 #define KEEP(x) (x)
-#define LOOP(type, from_element, to_element, expression)                                   \
-    for (size_t i = 0; i < count; i++) {                                                   \
-        type a = from_element(x[i]), b = from_element(y[i]);                               \
-        x[i] = to_element(expression);                                                     \
-    }                                                                                      \
+#define LOOP(type, from_element, to_element, expression)     \
+    for (size_t i = 0; i < count; i++) {                     \
+        type a = from_element(x[i]), b = from_element(y[i]); \
+        x[i] = to_element(expression);                       \
+    }                                                        \
     break
 
 /* Sums and products of integers wrap, so they are made in the unsigned type. */
-#define INTEGER(name, element, wide)                                                       \
-    static void name(element *x, const element *y, size_t count, int op)                   \
-    {                                                                                      \
-        switch (op) {                                                                      \
-        case IPS_SUM:                                                                      \
-            LOOP(element, KEEP, (element), (wide)a + (wide)b);                             \
-        case IPS_PROD:                                                                     \
-            LOOP(element, KEEP, (element), (wide)a * (wide)b);                             \
-        case IPS_MAX:                                                                      \
-            LOOP(element, KEEP, KEEP, a > b ? a : b);                                      \
-        default:                                                                           \
-            LOOP(element, KEEP, KEEP, a < b ? a : b);                                      \
-        }                                                                                  \
+#define INTEGER(name, element, wide)                                     \
+    static void name(element *x, const element *y, size_t count, int op) \
+    {                                                                    \
+        switch (op) {                                                    \
+        case IPS_SUM:                                                    \
+            LOOP(element, KEEP, (element), (wide)a + (wide)b);           \
+        case IPS_PROD:                                                   \
+            LOOP(element, KEEP, (element), (wide)a *(wide)b);            \
+        case IPS_MAX:                                                    \
+            LOOP(element, KEEP, KEEP, a > b ? a : b);                    \
+        default:                                                         \
+            LOOP(element, KEEP, KEEP, a < b ? a : b);                    \
+        }                                                                \
     }
 
-#define FLOATING(name, element, arithmetic, from_element, to_element, maximum, minimum)    \
-    static void name(element *x, const element *y, size_t count, int op)                   \
-    {                                                                                      \
-        switch (op) {                                                                      \
-        case IPS_SUM:                                                                      \
-            LOOP(arithmetic, from_element, to_element, a + b);                             \
-        case IPS_PROD:                                                                     \
-            LOOP(arithmetic, from_element, to_element, a * b);                             \
-        case IPS_MAX:                                                                      \
-            LOOP(arithmetic, from_element, to_element, maximum(a, b));                     \
-        default:                                                                           \
-            LOOP(arithmetic, from_element, to_element, minimum(a, b));                     \
-        }                                                                                  \
+#define FLOATING(name, element, arithmetic, from_element, to_element, maximum, minimum) \
+    static void name(element *x, const element *y, size_t count, int op)                \
+    {                                                                                   \
+        switch (op) {                                                                   \
+        case IPS_SUM:                                                                   \
+            LOOP(arithmetic, from_element, to_element, a + b);                          \
+        case IPS_PROD:                                                                  \
+            LOOP(arithmetic, from_element, to_element, a *b);                           \
+        case IPS_MAX:                                                                   \
+            LOOP(arithmetic, from_element, to_element, maximum(a, b));                  \
+        default:                                                                        \
+            LOOP(arithmetic, from_element, to_element, minimum(a, b));                  \
+        }                                                                               \
     }
 
 INTEGER(reduce_int8, int8_t, uint32_t)
@@ -160,12 +163,12 @@ void sim_scale(void *data, size_t count, ncclDataType_t type, const void *scalar
         sim_reduce((char *)data + i * bytes, scalar, 1, type, IPS_PROD);
 }
 
-#define DIVIDE(element)                                                                    \
-    do {                                                                                   \
-        element *x = data;                                                                 \
-        for (size_t i = 0; i < count; i++)                                                 \
-            x[i] = (element)(x[i] / (element)nranks);                                      \
-    } while (0);                                                                           \
+#define DIVIDE(element)                               \
+    do {                                              \
+        element *x = data;                            \
+        for (size_t i = 0; i < count; i++)            \
+            x[i] = (element)(x[i] / (element)nranks); \
+    } while (0);                                      \
     break
 
 static void divide(void *data, size_t count, ncclDataType_t type, int nranks)

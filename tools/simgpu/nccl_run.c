@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moves the data, on the thread of the stream. Collectives go in rounds: every rank posts a
- * chunk, waits for all chunks, reads what it needs, and says so. Each rank has two chunks and
- * uses them in turn, so a round needs no second wait. Waits yield; the ranks may be many more
- * than the cores. */
+/* Moves the data, on the thread of the stream. Collectives go in rounds: every rank posts
+ * a chunk, waits for all chunks, reads what it needs, and says so. Each rank has two
+ * chunks and uses them in turn, so a round needs no second wait. Waits yield; the ranks
+ * may be many more than the cores. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,8 @@ static void fail(struct ncclComm *comm, ncclResult_t result)
     __atomic_store_n(&comm->segment->failed, 1, __ATOMIC_RELEASE);
 }
 
-int sim_nccl_pause(struct ncclComm *comm, uint64_t since_ns, unsigned polls, const char *what)
+int sim_nccl_pause(struct ncclComm *comm, uint64_t since_ns, unsigned polls,
+                   const char *what)
 {
     if (__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE))
         return -1;
@@ -58,7 +59,8 @@ int sim_nccl_pause(struct ncclComm *comm, uint64_t since_ns, unsigned polls, con
     usleep(100);
     if (sim_nccl_now_ns() - since_ns < timeout_ns())
         return 0;
-    fprintf(stderr, "simnccl: rank %d of %d is stuck: %s\n", comm->rank, comm->nranks, what);
+    fprintf(stderr, "simnccl: rank %d of %d is stuck: %s\n", comm->rank, comm->nranks,
+            what);
     fail(comm, ncclRemoteError);
     return -1;
 }
@@ -97,9 +99,11 @@ static int alike(struct ncclComm *comm, const struct sim_job *job)
 {
     for (int r = 0; r < comm->nranks; r++) {
         if (comm->segment->slot[r].call[comm->round % 2] != hash_of(job)) {
-            fprintf(stderr, "simnccl: ranks %d and %d disagree on the call: call %d, count "
-                    "%zu, type %d, op %d, root %d on rank %d\n", comm->rank, r, job->call,
-                    job->count, job->type, job->op, job->root, comm->rank);
+            fprintf(stderr,
+                    "simnccl: ranks %d and %d disagree on the call: call %d, count "
+                    "%zu, type %d, op %d, root %d on rank %d\n",
+                    comm->rank, r, job->call, job->count, job->type, job->op, job->root,
+                    comm->rank);
             fail(comm, ncclInvalidUsage);
             return 0;
         }
@@ -120,7 +124,8 @@ static void prepare(const struct sim_job *job, void *data, size_t count)
     sim_scale(data, count, job->type, op->on_device ? op->pointer : op->scalar);
 }
 
-/* Posts `count` elements (0 when this rank has nothing to give) and waits for all ranks'. */
+/* Posts `count` elements (0 when this rank has nothing to give) and waits for all ranks'.
+ */
 static int round_begin(struct sim_job *job, const void *from, size_t count)
 {
     struct ncclComm *comm = job->comm;
@@ -209,7 +214,8 @@ void sim_run_collective(struct sim_job *job)
     pthread_mutex_unlock(&job->comm->running);
 }
 
-static struct sim_pair *pair(const struct ncclComm *comm, int from, int to, unsigned char **ret)
+static struct sim_pair *pair(const struct ncclComm *comm, int from, int to,
+                             unsigned char **ret)
 {
     size_t n = (size_t)comm->nranks, index = (size_t)from * n + (size_t)to;
     unsigned char *pairs = comm->segment->data + n * 2 * SIM_CHUNK_BYTES;
@@ -243,7 +249,8 @@ static int advance(struct sim_job *job, size_t bytes)
     return 1;
 }
 
-/* Whether an earlier transfer in the same direction with the same peer is not done yet. */
+/* Whether an earlier transfer in the same direction with the same peer is not done yet.
+ */
 static int blocked(const struct sim_job *jobs, const struct sim_job *job)
 {
     for (const struct sim_job *j = jobs; j != job; j = j->next)
@@ -274,7 +281,8 @@ void sim_run_transfers(struct sim_job *jobs)
         if (moved) {
             since = sim_nccl_now_ns();
             polls = 0;
-        } else if (left && sim_nccl_pause(comm, since, polls++, "a send or receive waits")) {
+        } else if (left &&
+                   sim_nccl_pause(comm, since, polls++, "a send or receive waits")) {
             break;
         }
     }

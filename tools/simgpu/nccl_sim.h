@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the stand-in libnccl.so.2 share: its own declarations of NCCL's API
- * types, communicators, and the shared-memory segment through which the ranks exchange data. */
+ * types, communicators, and the shared-memory segment through which the ranks exchange
+ * data. */
 #ifndef SIM_NCCL_SIM_H
 #define SIM_NCCL_SIM_H
 
@@ -46,18 +47,19 @@ typedef struct {
 } ncclSimInfo_t;
 
 /* NCCL exports pncclX and a weak ncclX at the same address. */
-#define SIM_NCCL(type, name, parameters)                                                   \
-    SIM_API type p##name parameters;                                                       \
+#define SIM_NCCL(type, name, parameters) \
+    SIM_API type p##name parameters;     \
     SIM_API __attribute__((weak, alias("p" #name))) type name parameters
 
-/* Every public call begins with this: counts, logs, and fails where SIMNCCL_FAIL says so. */
+/* Every public call begins with this: counts, logs, and fails where SIMNCCL_FAIL says so.
+ */
 int sim_nccl_enter(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-#define SIM_NCCL_ENTER(...)                                                                \
-    do {                                                                                   \
-        int error_ = sim_nccl_enter(__func__ + 1, __VA_ARGS__);                            \
-        if (error_)                                                                        \
-            return (ncclResult_t)error_;                                                   \
+#define SIM_NCCL_ENTER(...)                                     \
+    do {                                                        \
+        int error_ = sim_nccl_enter(__func__ + 1, __VA_ARGS__); \
+        if (error_)                                             \
+            return (ncclResult_t)error_;                        \
     } while (0)
 /* Keeps the text for ncclGetLastError and gives the result back. */
 ncclResult_t sim_nccl_error(ncclResult_t result, const char *text);
@@ -92,7 +94,7 @@ struct ncclComm {
     int nranks, rank, device, blocking;
     int state; /* ncclInProgress until the init is complete; then an error or success */
     int aborted, finalized;
-    int pending; /* enqueued, not captured, not yet run */
+    int pending;  /* enqueued, not captured, not yet run */
     int captured; /* some graph may still run work of this communicator */
     gpu_context context;
     gpu_event order, join; /* order: last eager call; join: streams of a group */
@@ -139,19 +141,22 @@ struct sim_job {
 
 /* nccl_reduce.c. 0 bytes: unknown type. */
 size_t sim_type_bytes(ncclDataType_t type);
-/* into = into op from, elementwise; type is one of IPS_TYPES, op sum, prod, max or min. */
+/* into = into op from, elementwise; type is one of IPS_TYPES, op sum, prod, max or min.
+ */
 void sim_reduce(void *into, const void *from, size_t count, ncclDataType_t type, int op);
 /* Floating types: data *= 1/nranks, rounded to the type. Integers: data /= nranks. */
 void sim_scale_average(void *data, size_t count, ncclDataType_t type, int nranks);
 void sim_scale(void *data, size_t count, ncclDataType_t type, const void *scalar);
 int sim_is_float(ncclDataType_t type);
 
-/* nccl_run.c: runs on the stream's thread. Sends and receives of one group form one list. */
+/* nccl_run.c: runs on the stream's thread. Sends and receives of one group form one list.
+ */
 void sim_run_collective(struct sim_job *job);
 void sim_run_transfers(struct sim_job *jobs);
-/* Waits between polls; not 0 when the communicator is aborted or has failed, or `since_ns`
- * is too long ago, which is reported once and fails it. */
-int sim_nccl_pause(struct ncclComm *comm, uint64_t since_ns, unsigned polls, const char *what);
+/* Waits between polls; not 0 when the communicator is aborted or has failed, or
+ * `since_ns` is too long ago, which is reported once and fails it. */
+int sim_nccl_pause(struct ncclComm *comm, uint64_t since_ns, unsigned polls,
+                   const char *what);
 uint64_t sim_nccl_now_ns(void);
 
 /* nccl_comm.c */
@@ -165,7 +170,8 @@ ncclResult_t sim_group_add_job(const struct sim_job *job);
 ncclResult_t sim_group_add_init(struct sim_init *init);
 ncclResult_t sim_group_fail(ncclResult_t result); /* an argument error inside a group */
 
-/* nccl_init.c: brings all of them up together. ncclInProgress: a thread goes on with it. */
+/* nccl_init.c: brings all of them up together. ncclInProgress: a thread goes on with it.
+ */
 struct sim_init {
     struct sim_init *next;
     struct ncclComm *comm, **ret_comm;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stand-in for libnvidia-ml.so.1: what the engine asks NVML about links. Same devices and
- * bus ids as the stand-in driver's. Takes no GPU topology into account yet. */
+/* A stand-in for libnvidia-ml.so.1: what the engine asks NVML about links. Same devices
+ * and bus ids as the stand-in driver's. Takes no GPU topology into account yet. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,13 +27,13 @@ SIM_API int nvmlDeviceGetP2PStatus(nvml_device a, nvml_device b, int index, int 
 
 static struct nvmlDevice_st devices[DEVICES_MAX];
 
-#define ENTER()                                                                            \
-    do {                                                                                   \
-        if (sim_logging("SIMGPU"))                                                         \
-            sim_log("%s", __func__);                                                       \
-        int error_ = sim_fault("SIMGPU", __func__);                                        \
-        if (error_)                                                                        \
-            return error_;                                                                 \
+#define ENTER()                                     \
+    do {                                            \
+        if (sim_logging("SIMGPU"))                  \
+            sim_log("%s", __func__);                \
+        int error_ = sim_fault("SIMGPU", __func__); \
+        if (error_)                                 \
+            return error_;                          \
     } while (0)
 
 static int number(const char *name, int otherwise)

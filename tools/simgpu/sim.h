@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the stand-in driver share. One lock guards all objects; functions named
+/* What the files of the stand-in driver share. One lock guards all objects; functions
+ * named
  * *_locked, and all that take a struct, want it held. Errors are the driver's numbers. */
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
@@ -24,14 +25,14 @@ struct sim_settings {
 };
 extern struct sim_settings sim_settings;
 
-/* Every exported function begins with this: injected faults, the call log, cuInit, and calls
- * from host functions or after fork, which CUDA forbids. */
+/* Every exported function begins with this: injected faults, the call log, cuInit, and
+ * calls from host functions or after fork, which CUDA forbids. */
 int sim_enter(const char *function);
-#define SIM_ENTER()                                                                        \
-    do {                                                                                   \
-        int error_ = sim_enter(__func__);                                                  \
-        if (error_)                                                                        \
-            return error_;                                                                 \
+#define SIM_ENTER()                       \
+    do {                                  \
+        int error_ = sim_enter(__func__); \
+        if (error_)                       \
+            return error_;                \
     } while (0)
 /* Likewise for functions that work without cuInit. */
 int sim_enter_early(const char *function);
@@ -48,8 +49,8 @@ extern struct CUctx_st sim_contexts[SIM_MAX_DEVICES];
 struct CUctx_st *sim_current(void); /* NULL: none */
 void sim_context_wait_locked(struct CUctx_st *context);
 
-/* Completion of one event record: pointed to by the event, by queued records and waits, and
- * by graphs' last launches. */
+/* Completion of one event record: pointed to by the event, by queued records and waits,
+ * and by graphs' last launches. */
 struct sim_marker {
     int refs, done;
     uint64_t time_ns;
@@ -106,15 +107,16 @@ struct CUstream_st {
     int per_thread;
 };
 extern struct CUstream_st *sim_streams;
-/* The stream behind a handle, default streams made at need; NULL and an error otherwise. */
+/* The stream behind a handle, default streams made at need; NULL and an error otherwise.
+ */
 struct CUstream_st *sim_stream_find_locked(gpu_stream handle, int *ret_error);
-/* Hands work to a stream: to its queue, or while it is captured to the graph. Owned parts of
- * work are consumed, also on failure. The first takes the lock itself. */
+/* Hands work to a stream: to its queue, or while it is captured to the graph. Owned parts
+ * of work are consumed, also on failure. The first takes the lock itself. */
 int sim_submit(gpu_stream handle, struct sim_work *work);
 int sim_submit_locked(struct CUstream_st *stream, struct sim_work *work);
 void sim_work_drop(struct sim_work *work);
-/* The two halves of submitting to a stream that is not captured: what CUDA's legacy stream
- * implies comes first, then any number of operations. */
+/* The two halves of submitting to a stream that is not captured: what CUDA's legacy
+ * stream implies comes first, then any number of operations. */
 void sim_stream_order_locked(struct CUstream_st *stream);
 void sim_stream_push_locked(struct CUstream_st *stream, const struct sim_work *work);
 /* Waits for what was submitted so far; releases the lock meanwhile. */
@@ -147,12 +149,12 @@ struct sim_capture {
 };
 struct sim_capture *sim_capture_find(uint64_t id);
 int sim_capture_add(struct CUstream_st *stream, struct sim_work *work);
-/* cuStreamWaitEvent where a capture has a part in it: the stream is captured, or the event
- * was last recorded in a capture. */
+/* cuStreamWaitEvent where a capture has a part in it: the stream is captured, or the
+ * event was last recorded in a capture. */
 int sim_capture_wait(struct CUstream_st *stream, struct CUevent_st *event, int external);
 void sim_capture_forget(struct CUstream_st *stream); /* the stream is destroyed */
-/* 900, with the captures it breaks invalidated, when the thread may not make a potentially
- * unsafe call now, else 0. The first takes the lock itself. */
+/* 900, with the captures it breaks invalidated, when the thread may not make a
+ * potentially unsafe call now, else 0. The first takes the lock itself. */
 int sim_unsafe(void);
 int sim_unsafe_locked(void);
 int sim_nodes_set(struct sim_nodes *nodes, const gpu_node *item, size_t count);
@@ -174,8 +176,9 @@ struct CUgraph_st *sim_graph_create(void);
 void sim_graph_destroy(struct CUgraph_st *graph);
 struct CUgraph_st *sim_graph_find_locked(gpu_graph graph);
 /* Consumes work. NULL when a dependency is not of this graph. */
-struct CUgraphNode_st *sim_graph_add(struct CUgraph_st *graph, const gpu_node *dependencies,
-                                     size_t count, struct sim_work *work);
+struct CUgraphNode_st *sim_graph_add(struct CUgraph_st *graph,
+                                     const gpu_node *dependencies, size_t count,
+                                     struct sim_work *work);
 /* Whether every node of `of` is, or comes before, one of `from`. */
 int sim_graph_reaches(const struct CUgraph_st *graph, const struct sim_nodes *from,
                       const struct sim_nodes *of);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams: a first-in-first-out queue each, worked off by one OS thread, which is started at
- * the first operation. */
+/* Streams: a first-in-first-out queue each, worked off by one OS thread, which is started
+ * at the first operation. */
 #include "tools/simgpu/sim.h"
 
 #include <signal.h>
@@ -259,7 +259,8 @@ static struct CUstream_st *stream_create_locked(struct CUctx_st *context, int bl
 static struct CUstream_st *thread_stream(struct CUctx_st *context)
 {
     for (struct CUstream_st *s = sim_streams; s; s = s->next)
-        if (s->per_thread && s->context == context && pthread_equal(s->owner, pthread_self()))
+        if (s->per_thread && s->context == context &&
+            pthread_equal(s->owner, pthread_self()))
             return s;
     struct CUstream_st *stream = stream_create_locked(context, 1);
     stream->per_thread = 1;

@@ -20,6 +20,18 @@ static int keep_order(struct ips_forwarded *forwarded)
     return ips_engine_forward_begin(comm->engine, forwarded->stream);
 }
 
+/* For the trace: 1, 0, or -1 where there is no usable driver, which is asked for once. */
+static int is_captured(gpu_stream stream)
+{
+    static int no_driver;
+    if (__atomic_load_n(&no_driver, __ATOMIC_RELAXED))
+        return -1;
+    if (ips_gpu())
+        return ips_stream_captured(stream);
+    __atomic_store_n(&no_driver, 1, __ATOMIC_RELAXED);
+    return -1;
+}
+
 int ips_forwarded_begin(struct ips_forwarded *forwarded, void *handle, void *stream)
 {
     *forwarded = (struct ips_forwarded){
@@ -30,7 +42,7 @@ int ips_forwarded_begin(struct ips_forwarded *forwarded, void *handle, void *str
     if (ips_trace_on())
         forwarded->time_ns = ips_trace_now();
     if (ips_trace_file_on() && forwarded->comm)
-        forwarded->captured = ips_stream_captured(stream);
+        forwarded->captured = is_captured(stream);
     int error = keep_order(forwarded);
     if (!error)
         return ncclSuccess;

@@ -127,11 +127,12 @@ void ips_bringup_start(struct ips_bringup *b, int device)
     ips_segment_unlink(&b->segment); /* all who will ever come have come */
 }
 
-/* The lowest rank of this communicator on this host tells a fault to the user. */
+/* The lowest living rank of this communicator on this host tells a fault to the user. */
 static int lowest_here(const struct ips_bringup *b)
 {
     for (int i = 0; i < b->segment.rank; i++)
-        if (ips_record_state(record_of(b, i)) != IPS_RECORD_NONE)
+        if (ips_record_state(record_of(b, i)) != IPS_RECORD_NONE &&
+            !ips_record_dead(record_of(b, i)))
             return 0;
     return 1;
 }
@@ -254,7 +255,7 @@ static void export_slab(struct ips_bringup *b)
         error = ips_slab_export(&b->slab, own(b), reason);
     ips_gpu_leave(gpu, pushed);
     if (error) {
-        decline(b, 1, reason);
+        decline(b, error != -EDQUOT, reason); /* a limit that was set is no fault */
         return;
     }
     ips_record_set_state(own(b), IPS_RECORD_EXPORTED);

@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/log.h"
@@ -46,7 +45,8 @@ static int gpu_open(void)
     }
     const char *missing = fill(handle, symbols, sizeof symbols / sizeof symbols[0]);
     if (missing) {
-        ips_log(IPS_LOG_WARN,
+        static int told;
+        ips_log(__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) ? IPS_LOG_INFO : IPS_LOG_WARN,
                 "libcuda.so.1 lacks %s: the driver is too old, update it to 580 or newer; "
                 "NCCL serves all calls",
                 missing);
@@ -92,12 +92,10 @@ const struct ips_nvml_api *ips_nvml(void)
 
 const char *ips_gpu_error(int error)
 {
-    static _Thread_local char text[32];
     const char *name = NULL;
     if (gpu_table.cuGetErrorName && gpu_table.cuGetErrorName(error, &name) == 0 && name)
         return name;
-    snprintf(text, sizeof text, "error %d", error);
-    return text;
+    return "an error unknown to the driver";
 }
 
 int ips_gpu_check(int error, const char *call, int level)

@@ -144,7 +144,7 @@ const struct ips_gpu_api *ips_gpu(void);
 /* NVML's table, or NULL when it can't be had. Thread-safe. */
 const struct ips_nvml_api *ips_nvml(void);
 
-/* Text of a driver error, "CUDA_ERROR_..." or "error N"; static or thread-local storage. */
+/* The driver's name of an error, "CUDA_ERROR_..."; static storage. */
 const char *ips_gpu_error(int error);
 
 /* Calls through the table, logs a failure once with the text of the call at the given level,

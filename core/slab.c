@@ -38,7 +38,7 @@ static int reserve(size_t bytes, uint64_t mem_max, char *ret_reason)
              "this process's engines would hold more device memory than IPCSHIM_MEM_MAX "
              "(%llu bytes)",
              (unsigned long long)mem_max);
-    return -ENOMEM;
+    return -EDQUOT;
 }
 
 static void release(size_t bytes)

@@ -18,8 +18,8 @@ struct ips_slab {
 };
 
 /* Allocates and clears the own slab and the control page. `mem_max` bounds what all slabs of
- * this process hold. The context of `device` is current. On failure nothing is left, and
- * ret_reason[IPS_REASON_BYTES] says why. */
+ * this process hold (-EDQUOT). The context of `device` is current. On failure nothing is
+ * left, and ret_reason[IPS_REASON_BYTES] says why. */
 int ips_slab_create(struct ips_slab *slab, struct ips_device *device, unsigned channels,
                     uint64_t mem_max, gpu_stream stream, char *ret_reason);
 

@@ -67,9 +67,13 @@ struct meeting {
     }
 };
 
+/* Elements of LL in the long calls of check_stale, which come once a wrap of the flag. */
+#define STALE_COUNT 600
+
 struct job {
     unsigned ranks, calls;
     uint64_t seed;
+    unsigned wrap_calls; /* not 0: one long LL call among so many of one element */
     std::vector<void *> slabs;
     std::vector<struct ips_control> controls;
     std::vector<std::vector<uint32_t>> in, out;
@@ -84,10 +88,11 @@ static void run_rank(struct job *job, unsigned rank)
     for (unsigned call = 0; call < job->calls; call++) {
         /* Mostly short messages, now and then one that fills slots: its lines stay behind. */
         const uint64_t most = plan() % 8 ? 64 : 9000;
-        const uint64_t count = 1 + plan() % most;
+        const bool stale = job->wrap_calls && call % job->wrap_calls == 0;
+        const uint64_t count = stale ? STALE_COUNT : job->wrap_calls ? 1 : 1 + plan() % most;
         const uint32_t any = (uint32_t)(plan() % IPS_PROTOS);
-        const uint32_t proto = plan() % 4 ? (uint32_t)IPS_LL : any;
-        const unsigned channels = 1 + plan() % 2;
+        const uint32_t proto = plan() % 4 || job->wrap_calls ? (uint32_t)IPS_LL : any;
+        const unsigned channels = job->wrap_calls ? 1 : 1 + plan() % 2;
         job->in[rank].resize(count);
         job->out[rank].assign(count, 0xdeadbeef);
         for (uint32_t &value : job->in[rank])
@@ -106,6 +111,8 @@ static void run_rank(struct job *job, unsigned rank)
         launch.args.type = IPS_UINT32;
         launch.args.op = IPS_SUM;
         launch.args.report_ns = ~0ull;
+        if (stale && rank == 1)
+            usleep(3000); /* its successor looks at what a wrap ago left behind */
         sim_lanes_run(lanes, lane, &launch, channels, 32);
         job->after.wait(n);
         for (uint64_t i = 0; i < count; i++) {
@@ -123,11 +130,12 @@ static void run_rank(struct job *job, unsigned rank)
     sim_lanes_destroy(lanes);
 }
 
-static void check_wrap(unsigned ranks, unsigned calls)
+static void check_calls(unsigned ranks, unsigned calls, unsigned wrap_calls)
 {
     struct job job;
     job.ranks = ranks;
     job.calls = calls;
+    job.wrap_calls = wrap_calls;
     job.seed = 20261129 + ranks;
     job.controls.resize(ranks);
     job.in.resize(ranks);
@@ -237,7 +245,9 @@ static void check_guard(void)
 int main()
 {
     check_guard();
-    check_wrap(2, 1500);
-    check_wrap(4, 400);
+    check_calls(2, 1500, 0);
+    check_calls(4, 400, 0);
+    /* A call of two ranks takes two steps: the same slots and flags after 128. */
+    check_calls(2, 128 * 4 + 1, 128);
     return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

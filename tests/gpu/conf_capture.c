@@ -156,10 +156,10 @@ void test_external_events(void)
     gpu_ptr a = alloc_filled(BYTES, 0);
     gpu_stream stream = stream_new(), other = stream_new();
     gpu_event before = event_new(), after = event_new();
-    tap(gpu.cuStreamWaitEvent(stream, before, GPU_EVENT_EXTERNAL) != 0,
-        "no external wait outside a capture");
-    tap(more.cuEventRecordWithFlags(before, stream, GPU_EVENT_EXTERNAL) != 0,
-        "no external record outside a capture");
+    tap_is(gpu.cuStreamWaitEvent(stream, before, GPU_EVENT_EXTERNAL), ILLEGAL_STATE,
+           "no external wait outside a capture");
+    tap_is(more.cuEventRecordWithFlags(before, stream, GPU_EVENT_EXTERNAL), ILLEGAL_STATE,
+           "no external record outside a capture");
     gate_close(&gate, other);
     OK(gpu.cuEventRecord(before, other));
     OK(more.cuStreamBeginCapture(stream, CAPTURE_GLOBAL));

@@ -38,6 +38,36 @@ static void try_query(void *data)
     OK(gpu.cuEventDestroy(event));
 }
 
+/* What a driver lets pass on other streams, and a stream that does not block. */
+static void try_safe(void *data)
+{
+    unsigned char bytes[64] = {0};
+    gpu_ptr a = *(gpu_ptr *)data;
+    gpu_event event;
+    gpu_stream other = stream_new();
+    struct gpu_ipc_handle handle;
+    OK(gpu.cuEventCreate(&event, GPU_EVENT_DISABLE_TIMING));
+    OK(gpu.cuMemsetD8Async(a, 1, sizeof bytes, other));
+    OK(gpu.cuEventRecord(event, other));
+    OK(more.cuMemcpyHtoD(a, bytes, sizeof bytes));
+    OK(more.cuMemcpyDtoH(bytes, a, sizeof bytes));
+    OK(more.cuMemsetD8(a, 2, sizeof bytes));
+    OK(gpu.cuIpcGetMemHandle(&handle, a));
+    OK(gpu.cuStreamDestroy(other));
+    OK(gpu.cuEventDestroy(event));
+}
+
+static void test_safe_calls(void)
+{
+    gpu_ptr a = alloc_filled(BYTES, 0);
+    gpu_stream stream = stream_new();
+    OK(more.cuStreamBeginCapture(stream, CAPTURE_GLOBAL));
+    try_safe(&a);
+    tap_is(broken(stream), 0, "work on other streams does not disturb a global capture");
+    OK(gpu.cuStreamDestroy(stream));
+    OK(gpu.cuMemFree(a));
+}
+
 static void unsafe(void (*fn)(void *), int mode, int other_thread, int want,
                    const char *what)
 {
@@ -65,6 +95,7 @@ void test_unsafe_calls(void)
     unsafe(try_alloc, CAPTURE_THREAD_LOCAL, 1, 0, "but another thread may");
     unsafe(try_alloc, CAPTURE_RELAXED, 0, 0, "in a relaxed capture all may");
     unsafe(try_query, CAPTURE_GLOBAL, 1, no, "cuEventQuery on another thread is refused");
+    test_safe_calls();
 }
 
 static void test_capturing_stream(void)
@@ -90,6 +121,29 @@ static void test_capturing_stream(void)
     OK(gpu.cuEventDestroy(event));
     OK(gpu.cuEventDestroy(eager));
     OK(gpu.cuStreamDestroy(stream));
+}
+
+/* Events that were never recorded, or in a capture that is over. */
+static void test_old_events(void)
+{
+    gpu_stream stream = stream_new(), other = stream_new();
+    gpu_event event = event_new();
+    OK(more.cuStreamBeginCapture(stream, CAPTURE_RELAXED));
+    tap_is(gpu.cuStreamWaitEvent(stream, event, 0), 0,
+           "an unrecorded event is no dependency");
+    tap_is(more.cuStreamBeginCapture(stream, CAPTURE_RELAXED), ILLEGAL_STATE,
+           "a capture can't begin twice");
+    OK(gpu.cuEventRecord(event, stream));
+    tap_is(broken(stream), 0, "  and it goes on");
+    tap_is(gpu.cuEventQuery(event), INVALID_VALUE,
+           "no query of an event of an ended capture");
+    tap_is(gpu.cuStreamWaitEvent(other, event, 0), INVALID_VALUE, "nor waiting for it");
+    OK(gpu.cuEventRecord(event, other));
+    OK(more.cuEventSynchronize(event));
+    tap_is(gpu.cuEventQuery(event), 0, "until it is recorded again");
+    OK(gpu.cuEventDestroy(event));
+    OK(gpu.cuStreamDestroy(stream));
+    OK(gpu.cuStreamDestroy(other));
 }
 
 static void test_two_captures(gpu_ptr a)
@@ -136,6 +190,7 @@ void test_capture_refusals(void)
 {
     gpu_ptr a = alloc_filled(BYTES, 0);
     test_capturing_stream();
+    test_old_events();
     test_two_captures(a);
     test_legacy_stream(a);
     OK(gpu.cuMemFree(a));

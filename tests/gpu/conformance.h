@@ -53,8 +53,10 @@ extern int simulated;
 extern const char *program; /* this one's path */
 
 enum {
+    INVALID_VALUE = 1,
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
+    ILLEGAL_STATE = 401,
     NOT_FOUND = 500,
     CAPTURE_UNSUPPORTED = 900,
     CAPTURE_INVALIDATED = 901,

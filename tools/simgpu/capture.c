@@ -108,7 +108,7 @@ static int join(struct CUstream_st *stream, const struct CUevent_st *event)
 {
     struct sim_capture *capture = sim_capture_find(event->capture_id);
     if (!capture)
-        return invalidate(stream->capture, CUDA_ERROR_CAPTURED_EVENT);
+        return invalidate(stream->capture, CUDA_ERROR_INVALID_VALUE); /* it has ended */
     if (capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (stream == stream->context->legacy)
@@ -135,6 +135,8 @@ int sim_capture_wait(struct CUstream_st *stream, struct CUevent_st *event, int e
     }
     if (event->capture_id)
         return join(stream, event);
+    if (!event->marker) /* never recorded */
+        return CUDA_SUCCESS;
     return invalidate(stream->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
 }
 
@@ -194,7 +196,7 @@ int cuStreamBeginCapture_v2(gpu_stream handle, int mode)
     if (stream && stream == stream->context->legacy)
         error = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     else if (stream && stream->capture)
-        error = invalidate(stream->capture, CUDA_ERROR_ILLEGAL_STATE);
+        error = CUDA_ERROR_ILLEGAL_STATE;
     if (!error) {
         stream->capture = capture_create(stream, mode);
         error = sim_nodes_set(&stream->frontier, NULL, 0);

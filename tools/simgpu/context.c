@@ -151,9 +151,7 @@ int cuCtxEnablePeerAccess(gpu_context peer, unsigned flags)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
-    if (peer == context)
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (sim_settings.no_peer)
+    if (peer == context || sim_settings.no_peer)
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     uint32_t bit = 1u << peer->device;
     pthread_mutex_lock(&sim_lock);

@@ -69,13 +69,12 @@ static int copy_async(void *to, enum side to_side, const void *from, enum side f
     return error;
 }
 
-/* Synchronous copies run on the legacy stream and are potentially unsafe in a capture. */
+/* Synchronous copies run on the legacy stream; a capture of other streams does not mind.
+ */
 static int copy_now(void *to, enum side to_side, const void *from, enum side from_side,
                     size_t bytes)
 {
-    int error = sim_unsafe();
-    if (!error)
-        error = copy_async(to, to_side, from, from_side, bytes, NULL);
+    int error = copy_async(to, to_side, from, from_side, bytes, NULL);
     return error ? error : wait_for(NULL);
 }
 
@@ -125,8 +124,6 @@ static int set_async(gpu_ptr address, unsigned char value, size_t bytes,
                      gpu_stream stream)
 {
     int pageable;
-    if (!sim_current())
-        return CUDA_ERROR_INVALID_CONTEXT;
     if (!check(host(address), bytes, DEVICE, &pageable))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_work work = {
@@ -137,9 +134,7 @@ static int set_async(gpu_ptr address, unsigned char value, size_t bytes,
 int cuMemsetD8_v2(gpu_ptr address, unsigned char value, size_t bytes)
 {
     SIM_ENTER();
-    int error = sim_unsafe();
-    if (!error)
-        error = set_async(address, value, bytes, NULL);
+    int error = set_async(address, value, bytes, NULL);
     return error ? error : wait_for(NULL);
 }
 

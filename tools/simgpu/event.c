@@ -165,9 +165,9 @@ static struct CUevent_st *settle_locked(gpu_event handle, int *ret_error)
     *ret_error = event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     if (event && event->capture_id) {
         struct sim_capture *capture = sim_capture_find(event->capture_id);
+        *ret_error = capture ? CUDA_ERROR_CAPTURED_EVENT : CUDA_ERROR_INVALID_VALUE;
         if (capture)
             capture->invalid = 1;
-        *ret_error = CUDA_ERROR_CAPTURED_EVENT;
     }
     if (!*ret_error)
         *ret_error = sim_unsafe_locked();

@@ -23,6 +23,8 @@ int cuIpcGetMemHandle(struct gpu_ipc_handle *handle, gpu_ptr address)
 {
     SIM_ENTER();
     struct handle h = {.magic = MAGIC, .pid = (int32_t)getpid()};
+    if (!sim_current())
+        return CUDA_ERROR_INVALID_CONTEXT;
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&sim_lock);

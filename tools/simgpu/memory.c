@@ -157,8 +157,6 @@ int cuMemFree_v2(gpu_ptr address)
 {
     SIM_ENTER();
     struct sim_memory *m;
-    if (!sim_current())
-        return CUDA_ERROR_INVALID_CONTEXT;
     if (!address)
         return CUDA_SUCCESS;
     int error = take(&m, (void *)(uintptr_t)address, SIM_DEVICE);

@@ -35,9 +35,6 @@ int cuModuleLoadData(gpu_module *module, const void *image)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!module || !image)
         return CUDA_ERROR_INVALID_VALUE;
-    int error = sim_unsafe();
-    if (error)
-        return error;
     struct CUmod_st *m = calloc(1, sizeof *m);
     if (!m)
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -91,6 +91,12 @@ class Mps:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def gpu_count():
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return len(visible.split(",")) if visible else listed.count("UUID")
+
+
 def traced_routes(pattern):
     """(route, protocol) -> calls, over the traces of one run."""
     routes = {}
@@ -146,23 +152,51 @@ def nccl_tests(shim):
               ("2 ranks, switched off", 2, whole, {"IPCSHIM_ENABLE": "0"})]
     for title, ranks, options, extra in cases:
         name = f"nccl-tests {title}"
-        env = environment(NCCL_TESTS_DEVICE="0", IPCSHIM_TRACE=str(OUT / "trace-%p.json"),
-                          **extra)
-        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
-                   "-np", str(ranks), "-x", f"LD_PRELOAD={shim}", perf, *options]
-        text = run(name, command, env, 200)
-        routes = traced_routes("trace-*.json")
-        if text is None:
-            continue
-        good = re.search(r"Out of bounds values : 0 OK", text)
-        detail = ", ".join(f"{r}/{p}: {n}" for (r, p), n in sorted(routes.items(), key=str))
-        elsewhere = sum(n for (r, _), n in routes.items() if r != "engine")
-        taken = sum(n for (r, _), n in routes.items() if r == "engine")
-        if "off" in title:
-            good = good and not taken
-        else:
-            good = good and taken and (options is few or not elsewhere)
-        report(name, "ok" if good else "FAIL", detail)
+        nccl_test(shim, name, ranks, options, "nccl" if "off" in title else
+                  "both" if options is few else "engine", extra)
+
+
+def nccl_test(shim, name, ranks, options, route, extra):
+    """One run of all_reduce_perf; `route` is where all of its calls have to go."""
+    env = environment(IPCSHIM_TRACE=str(OUT / "trace-%p.json"), **extra)
+    if ranks > gpu_count():
+        env["NCCL_TESTS_DEVICE"] = "0"
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np",
+               str(ranks), "-x", f"LD_PRELOAD={shim}", os.environ["ALL_REDUCE_PERF"], *options]
+    text = run(name, command, env, 200)
+    routes = traced_routes("trace-*.json")
+    if text is None:
+        return
+    good = re.search(r"Out of bounds values : 0 OK", text)
+    detail = ", ".join(f"{r}/{p}: {n}" for (r, p), n in sorted(routes.items(), key=str))
+    seen = {r for r, _ in routes}
+    good = good and seen == ({"engine", "nccl"} if route == "both" else {route})
+    report(name, "ok" if good else "FAIL", detail)
+
+
+def links(ipcshim, shim):
+    """One GPU a rank, without MPS."""
+    gpus = gpu_count()
+    if gpus < 2:
+        report("one GPU a rank", "SKIP", f"{gpus} GPU here")
+        return
+    whole = ["-b", "8", "-e", "64M", "-f", "2", "-n", "5", "-w", "1", "-c", "1"]
+    for ranks in sorted({2, min(gpus, 8)}):
+        bench(f"bench {ranks} ranks on {ranks} GPUs, by size", ipcshim, "--ranks", str(ranks),
+              "--json", str(OUT / f"bench-{ranks}-gpus.json"), "--max", "64M", "--factor", "4")
+        bench(f"bench {ranks} ranks on {ranks} GPUs, graph", ipcshim, "--ranks", str(ranks),
+              "--graph", "--max", "64M", "--factor", "8")
+        for proto in ("LL", "LL128", "Simple"):
+            bench(f"bench {proto}, {ranks} GPUs, all types and ops", ipcshim, "--ranks",
+                  str(ranks), "--types", "all", "--ops", "all", "--sizes", "8,1000,300K,3M",
+                  "--iters", "1", "--samples", "1", "--warmup", "0", "--no-nccl",
+                  IPCSHIM_PROTO=proto)
+            if os.environ.get("ALL_REDUCE_PERF"):
+                nccl_test(shim, f"nccl-tests {proto}, {ranks} GPUs", ranks, whole, "engine",
+                          {"IPCSHIM_PROTO": proto})
+        if os.environ.get("ALL_REDUCE_PERF"):
+            nccl_test(shim, f"nccl-tests, {ranks} GPUs, default links", ranks, whole,
+                      "nccl", {"IPCSHIM_LINKS": "pcie"})
 
 
 def torch(ipcshim):
@@ -170,11 +204,17 @@ def torch(ipcshim):
     if probe.returncode:
         report("PyTorch all_reduce", "SKIP", "no torch here")
         return
+    env = {}
+    if gpu_count() < 2 and os.environ.get("NCCL_LIB_DIR"):
+        # PyTorch's own may be too old to share a GPU.
+        env["IPCSHIM_NCCL_LIB"] = os.environ["NCCL_LIB_DIR"] + "/libnccl.so.2"
+    else:
+        env["LD_LIBRARY_PATH"] = os.environ.get("LD_LIBRARY_PATH", "")
     text = run("PyTorch all_reduce, 2 ranks",
                [ipcshim, "run", "--device", "gpu", "--ranks", "2", "--", sys.executable,
                 str(ROOT / "tests/gpu/torch_allreduce.py")],
                environment(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511",
-                           IPCSHIM_TRACE=str(OUT / "trace-%p.json")), 180)
+                           IPCSHIM_TRACE=str(OUT / "trace-%p.json"), **env), 180)
     routes = traced_routes("trace-*.json")
     if text is not None:
         taken = routes and all(route == "engine" for route, _ in routes)
@@ -204,7 +244,7 @@ def sanitizer(ipcshim):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(ROOT / "build"))
-    parser.add_argument("--only", default="conformance,bench,nccl-tests,torch,sanitizer")
+    parser.add_argument("--only", default="conformance,links,sanitizer,bench,nccl-tests,torch")
     options = parser.parse_args()
     only = options.only.split(",")
     ipcshim = f"{options.build}/tools/ipcshim"
@@ -214,15 +254,20 @@ def main():
         text = run("conformance suite", [f"{options.build}/tests/gpu/test-conformance"])
         if text is not None:
             report("conformance suite", "ok", f"{text.count(chr(10) + 'ok ')} cases")
-    with Mps():
-        if "bench" in only:
-            benches(ipcshim)
-        if "nccl-tests" in only:
-            nccl_tests(shim)
-        if "torch" in only:
-            torch(ipcshim)
+    if "links" in only:
+        links(ipcshim, shim)
     if "sanitizer" in only:
         sanitizer(ipcshim)
+    if gpu_count() >= 2 and "torch" in only:
+        torch(ipcshim)
+    if {"bench", "nccl-tests"} & set(only) or ("torch" in only and gpu_count() < 2):
+        with Mps():
+            if "bench" in only:
+                benches(ipcshim)
+            if "nccl-tests" in only:
+                nccl_tests(shim)
+            if gpu_count() < 2 and "torch" in only:
+                torch(ipcshim)
     count = {v: RESULTS.count(v) for v in ("ok", "FAIL", "SKIP")}
     print(f"{count['ok']} passed, {count['FAIL']} failed, {count['SKIP']} skipped")
     return 1 if count["FAIL"] else 0

@@ -52,9 +52,9 @@ static const struct {
     uint64_t channel_bytes;
     unsigned threads;
 } shapes[IPS_PROTOS] = {
-    [IPS_LL] = {16 << 10, 256},
-    [IPS_LL128] = {64 << 10, 256},
-    [IPS_SIMPLE] = {256 << 10, 512},
+    [IPS_LL] = {4 << 10, 256},
+    [IPS_LL128] = {8 << 10, 256},
+    [IPS_SIMPLE] = {64 << 10, 512},
 };
 
 static unsigned channels_for(enum ips_proto proto, uint64_t bytes, unsigned most)

@@ -110,6 +110,8 @@ static void test_timing(void)
     gate_close(&gate, stream);
     OK(gpu.cuEventRecord(end, stream));
     OK(gpu.cuEventRecord(untimed, stream));
+    while (!__atomic_load_n(&gate.reached, __ATOMIC_ACQUIRE))
+        usleep(100);
     usleep(3000);
     gate_open(&gate);
     OK(gpu.cuStreamSynchronize(stream));

@@ -46,13 +46,14 @@ static void section(void (*fn)(void))
 static void hold(void *data)
 {
     struct gate *gate = data;
+    __atomic_store_n(&gate->reached, 1, __ATOMIC_RELEASE);
     while (!__atomic_load_n(&gate->open, __ATOMIC_ACQUIRE))
         usleep(200);
 }
 
 void gate_close(struct gate *gate, gpu_stream stream)
 {
-    gate->open = 0;
+    gate->open = gate->reached = 0;
     OK(more.cuLaunchHostFunc(stream, hold, gate));
 }
 

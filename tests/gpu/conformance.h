@@ -77,7 +77,7 @@ void must(int error, const char *call, const char *file, int line);
 
 /* A host function that holds a stream until the gate is opened. */
 struct gate {
-    int open;
+    int open, reached; /* reached: the stream has come to it */
 };
 void gate_close(struct gate *gate, gpu_stream stream);
 void gate_open(struct gate *gate);

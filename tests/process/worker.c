@@ -43,7 +43,7 @@ static void prepare(unsigned rank, void *arg)
 static int be_rank(struct worker_page *page, unsigned rank, const char *script)
 {
     struct worker worker = {
-        .page = page, .rank = rank, .nranks = page->sync.nranks, .timeout_s = 60};
+        .page = page, .rank = rank, .nranks = page->sync.nranks, .timeout_s = 30};
     return worker_run(&worker, script);
 }
 

@@ -57,6 +57,7 @@ int worker_check(struct worker *worker, int holds, const char *format, ...)
 /* Commands: 0, or not 0 when the script can't go on. */
 int worker_allreduce(struct worker *worker, const struct words *words);
 int worker_collective(struct worker *worker, const struct words *words);
+int worker_chain(struct worker *worker, const struct words *words);
 int worker_invalid(struct worker *worker, const struct words *words);
 
 /* Puts something foreign where the next communicator's ranks will meet (worker_plant.c).

@@ -5,11 +5,13 @@
  *
  *   ar count=N [type=T] [op=O] [comm=L] [values=random|exact|special] [inplace=1]
  *      [off=K]       input and output K and K+1 elements off; 'off=rank': by rank
- *      [mode=eager|burst|group|graph] [calls=C] [replays=R] [expect=CODE]
+ *      [mode=eager|burst|group|graph|mixed] [calls=C] [replays=R] [expect=CODE]
  *
  * eager: one stream. burst: a stream after the other, another order on every rank,
  * without waiting in between: only the issue order keeps the calls apart. group: in one
- * group. graph: captured once, replayed. Same arguments on all ranks. */
+ * group. graph: captured once, replayed. mixed: a third eager on one stream, a third as a
+ * graph on another, the rest eager on a third stream, without waiting in between. Same
+ * arguments on all ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,22 +116,51 @@ static gpu_stream stream_of(const struct job *job, unsigned call)
     return job->worker->stream[at];
 }
 
+static int issue_some(struct job *job, unsigned from, unsigned to, gpu_stream stream)
+{
+    const struct nccl_api *nccl = &job->worker->nccl;
+    for (unsigned k = from; k < to && !job->code; k++)
+        job->code =
+            nccl->AllReduce((const void *)(uintptr_t)(job->base + job->region[k].in),
+                            (void *)(uintptr_t)(job->base + job->region[k].out),
+                            job->count, (int)job->payload.type, (int)job->payload.op,
+                            job->comm, stream ? stream : stream_of(job, k));
+    return job->code;
+}
+
 static int issue(void *arg)
 {
     struct job *job = arg;
     const struct nccl_api *nccl = &job->worker->nccl;
-    int group = !strcmp(job->mode, "group");
-    if (group)
-        job->code = nccl->GroupStart();
-    for (unsigned k = 0; k < job->calls && !job->code; k++)
-        job->code = nccl->AllReduce(
-            (const void *)(uintptr_t)(job->base + job->region[k].in),
-            (void *)(uintptr_t)(job->base + job->region[k].out), job->count,
-            (int)job->payload.type, (int)job->payload.op, job->comm, stream_of(job, k));
-    if (group) {
-        int code = nccl->GroupEnd();
-        job->code = job->code ? job->code : code;
-    }
+    if (strcmp(job->mode, "group"))
+        return issue_some(job, 0, job->calls, NULL);
+    job->code = nccl->GroupStart();
+    issue_some(job, 0, job->calls, NULL);
+    int code = nccl->GroupEnd();
+    job->code = job->code ? job->code : code;
+    return job->code;
+}
+
+static int issue_middle(void *arg)
+{
+    struct job *job = arg;
+    return issue_some(job, job->calls / 3, job->calls - job->calls / 3,
+                      job->worker->stream[0]);
+}
+
+static int launch(struct job *job, gpu_graph_exec graph)
+{
+    struct worker *worker = job->worker;
+    unsigned third = job->calls / 3;
+    int mixed = !strcmp(job->mode, "mixed");
+    if (!graph)
+        return issue(job);
+    if (mixed)
+        issue_some(job, 0, third, worker->stream[1]);
+    if (!job->code)
+        job->code = worker->device.cuGraphLaunch(graph, worker->stream[0]);
+    if (mixed)
+        issue_some(job, job->calls - third, job->calls, worker->stream[2]);
     return job->code;
 }
 
@@ -195,10 +226,7 @@ static int run(struct job *job, gpu_graph_exec graph)
     for (unsigned replay = 0; replay < job->replays; replay++) {
         if (load(job, replay) || fleet_barrier(&worker->page->sync))
             return -1;
-        if (graph)
-            job->code = worker->device.cuGraphLaunch(graph, worker->stream[0]);
-        else
-            issue(job);
+        launch(job, graph);
         if (!worker_check(worker, job->code == job->expected, "code %d", job->code))
             return -1;
         if (job->expected)
@@ -214,8 +242,10 @@ int worker_allreduce(struct worker *worker, const struct words *words)
     struct job job = {.worker = worker};
     gpu_graph_exec graph = NULL;
     int error = read_job(&job, words) || make_buffers(&job);
-    if (!error && !strcmp(job.mode, "graph"))
-        error = device_capture(&worker->device, worker->stream[0], issue, &job, &graph);
+    int mixed = !strcmp(job.mode, "mixed");
+    if (!error && (mixed || !strcmp(job.mode, "graph")))
+        error = device_capture(&worker->device, worker->stream[0],
+                               mixed ? issue_middle : issue, &job, &graph);
     if (!error)
         error = run(&job, graph);
     if (graph)

@@ -120,6 +120,88 @@ int worker_collective(struct worker *worker, const struct words *words)
     return error;
 }
 
+/* AllReduce, AllGather of its result, AllReduce of that: each on another stream, and only
+ * the issue order on the communicator makes one wait for the other.
+ *   chain count=N [comm=L]        (int32) */
+struct chain {
+    struct worker *worker;
+    nccl_comm comm;
+    size_t count, bytes, room; /* elements and bytes of one rank's part; of all parts */
+    gpu_ptr part, sum, all, end;
+    int32_t *host;
+};
+
+static int enqueue_chain(const struct chain *c)
+{
+    const struct nccl_api *n = &c->worker->nccl;
+    const gpu_stream *stream = c->worker->stream;
+    size_t all = c->count * c->worker->nranks;
+    int code = n->AllReduce((void *)(uintptr_t)c->part, (void *)(uintptr_t)c->sum,
+                            c->count, IPS_INT32, IPS_SUM, c->comm, stream[1]);
+    if (!code)
+        code = n->AllGather((void *)(uintptr_t)c->sum, (void *)(uintptr_t)c->all,
+                            c->count, IPS_INT32, c->comm, stream[2]);
+    if (!code)
+        code = n->AllReduce((void *)(uintptr_t)c->all, (void *)(uintptr_t)c->end, all,
+                            IPS_INT32, IPS_SUM, c->comm, stream[0]);
+    return code;
+}
+
+/* Rank r's element i is r + i: the end is nranks times the sum of all ranks'. */
+static unsigned chain_errors(const struct chain *c)
+{
+    unsigned n = c->worker->nranks, wrong = 0;
+    for (size_t i = 0; i < c->count * n; i++) {
+        size_t sum = n * (i % c->count) + n * (n - 1) / 2;
+        wrong += c->host[i] != (int32_t)(n * sum);
+    }
+    return wrong;
+}
+
+static int run_chain(struct chain *c)
+{
+    struct worker *worker = c->worker;
+    struct device *device = &worker->device;
+    for (size_t i = 0; i < c->count; i++)
+        c->host[i] = (int32_t)(worker->rank + i);
+    if (device_upload(device, c->part, c->host, c->bytes, worker->stream[0]) ||
+        device_fill(device, c->sum, 0xa5, c->bytes, worker->stream[0]) ||
+        device_fill(device, c->all, 0xa5, c->room, worker->stream[0]) ||
+        fleet_barrier(&worker->page->sync))
+        return -1;
+    int code = enqueue_chain(c);
+    if (!worker_check(worker, !code, "chain: code %d", code))
+        return -1;
+    for (unsigned i = 0; i < WORKER_STREAMS; i++)
+        if (device_wait(device, worker->stream[i], worker->timeout_s))
+            return -1;
+    if (device_download(device, c->host, c->end, c->room, worker->stream[0]))
+        return -1;
+    unsigned wrong = chain_errors(c);
+    worker_check(worker, !wrong, "chain: %u wrong", wrong);
+    return fleet_barrier(&worker->page->sync);
+}
+
+int worker_chain(struct worker *worker, const struct words *words)
+{
+    struct chain c = {.worker = worker,
+                      .comm = words_comm(words, worker),
+                      .count = (size_t)words_number(words, "count", 1)};
+    c.bytes = c.count * 4;
+    c.room = c.bytes * worker->nranks;
+    c.host = malloc(c.room + 1);
+    int error = !c.host || device_alloc(&worker->device, c.bytes, &c.part) ||
+                device_alloc(&worker->device, c.bytes, &c.sum) ||
+                device_alloc(&worker->device, c.room, &c.all) ||
+                device_alloc(&worker->device, c.room, &c.end) || run_chain(&c);
+    device_free(&worker->device, c.part);
+    device_free(&worker->device, c.sum);
+    device_free(&worker->device, c.all);
+    device_free(&worker->device, c.end);
+    free(c.host);
+    return error;
+}
+
 struct bad_call {
     const char *what;
     int null_comm, null_in, null_out, type, op;

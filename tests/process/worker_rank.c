@@ -5,6 +5,7 @@
  *   comm L [expect=CODE] [config=1] [plant=KIND]   all: make communicator L (a letter)
  *   ar ...                            all: AllReduce and check, see worker_allreduce.c
  *   call NAME ...                     all: another collective, see worker_calls.c
+ *   chain ...                         all: dependent calls on several streams, likewise
  *   flood N                           N calls of nothing, as fast as possible
  *   invalid                           bad arguments must get NCCL's own answers
  *   error L expect=CODE               ncclCommGetAsyncError
@@ -148,6 +149,8 @@ static int execute(struct worker *worker, const struct words *words)
         return worker_allreduce(worker, words);
     if (!strcmp(name, "call"))
         return worker_collective(worker, words);
+    if (!strcmp(name, "chain"))
+        return worker_chain(worker, words);
     if (!strcmp(name, "invalid"))
         return worker_invalid(worker, words);
     if (!strcmp(name, "error"))

@@ -8,9 +8,9 @@
 const struct ips_policy_settings ips_policy_defaults = {
     .proto = IPS_PROTO_AUTO,
     .max_channels = 8,
-    .ll_max_bytes = 32 << 10,
+    .ll_max_bytes = 64 << 10,
     .ll128_max_bytes = 1 << 20,
-    .max_bytes = 256 << 10,
+    .max_bytes = IPS_MAX_BYTES_AUTO,
 };
 
 static const struct {
@@ -67,6 +67,15 @@ static unsigned channels_for(enum ips_proto proto, uint64_t bytes, unsigned most
     return wanted ? (unsigned)wanted : 1;
 }
 
+/* What was measured to be no slower than NCCL, eager and replayed (docs/results.md): two
+ * ranks up to 4 KB. The ring's many hops do not yet win for more ranks. */
+static uint64_t max_bytes(const struct ips_policy_settings *settings, unsigned ranks)
+{
+    if (settings->max_bytes != IPS_MAX_BYTES_AUTO)
+        return settings->max_bytes;
+    return ranks == 2 ? 4 << 10 : 0;
+}
+
 static struct ips_decision nccl(const char *reason)
 {
     return (struct ips_decision){.route = IPS_ROUTE_NCCL, .reason = reason};
@@ -87,8 +96,10 @@ struct ips_decision ips_policy_decide(const struct ips_policy_settings *settings
     if (count > UINT64_MAX / 2 / size)
         return nccl("count out of range");
     uint64_t bytes = count * size;
-    if (bytes > settings->max_bytes)
-        return nccl("larger than IPCSHIM_MAX_BYTES");
+    if (bytes > max_bytes(settings, ranks))
+        return nccl(settings->max_bytes == IPS_MAX_BYTES_AUTO
+                        ? "not shown to be faster here; IPCSHIM_MAX_BYTES takes it"
+                        : "larger than IPCSHIM_MAX_BYTES");
 
     struct ips_decision decision = {.route = IPS_ROUTE_ENGINE};
     if (settings->proto >= 0 && settings->proto < IPS_PROTOS) {

@@ -9,6 +9,7 @@
 #include "kernels/types.h"
 
 #define IPS_PROTO_AUTO (-1)
+#define IPS_MAX_BYTES_AUTO UINT64_MAX
 
 /* Agreed between the ranks at set-up: rank 0's are used by all. Plain data, no pointers. */
 struct ips_policy_settings {
@@ -16,7 +17,7 @@ struct ips_policy_settings {
     uint32_t max_channels;    /* 1 to IPS_MAX_CHANNELS */
     uint64_t ll_max_bytes;    /* LL up to this size */
     uint64_t ll128_max_bytes; /* LL128 up to this size, Simple beyond */
-    uint64_t max_bytes;       /* larger calls stay with NCCL */
+    uint64_t max_bytes;       /* larger calls stay with NCCL; or IPS_MAX_BYTES_AUTO */
 };
 
 enum ips_route { IPS_ROUTE_ENGINE, IPS_ROUTE_NCCL };

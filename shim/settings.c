@@ -33,9 +33,10 @@ const struct ips_setting ips_settings_table[] = {
      "Largest message that uses LL128; larger ones use Simple. Rank 0's value is used by "
      "all "
      "ranks."},
-    {"IPCSHIM_MAX_BYTES", SIZE, MEMBER(policy.max_bytes), 0, MAX_SIZE, NULL, 0,
-     "Largest AllReduce that the engine takes; larger ones go to NCCL. Rank 0's value is "
-     "used by all ranks."},
+    {"IPCSHIM_MAX_BYTES", SIZE, MEMBER(policy.max_bytes), 0, MAX_SIZE, "auto", 0,
+     "Largest AllReduce that the engine takes; larger ones go to NCCL. auto: only what was "
+     "measured to be no slower than NCCL (`ipcshim policy` shows it). Rank 0's value is used "
+     "by all ranks."},
     {"IPCSHIM_MAX_CHANNELS", NUMBER, MEMBER(policy.max_channels), 1, IPS_MAX_CHANNELS,
      NULL, 0,
      "Most channels (thread blocks) of one AllReduce. Each has its own buffers, so fewer "
@@ -148,6 +149,10 @@ static int parse_value(const struct ips_setting *setting, const char *text,
         return 0;
     }
     default:
+        if (setting->choices && strcasecmp(text, setting->choices) == 0) {
+            set_number(setting, settings, UINT64_MAX);
+            return 0;
+        }
         if (parse_number(text, setting->kind == SIZE, &value) < 0 ||
             value < setting->low || value > setting->high)
             return -EINVAL;

@@ -37,7 +37,9 @@ void ips_setting_format(const struct ips_setting *setting,
         return;
     }
     int64_t value = get_number(setting, settings);
-    if (setting->kind == SIZE) {
+    if (setting->kind == SIZE && setting->choices && value == -1) {
+        snprintf(text, room, "%s", setting->choices);
+    } else if (setting->kind == SIZE) {
         format_size((uint64_t)value, text, room);
     } else if (setting->kind == CHOICE) {
         const char *choice = setting->choices;
@@ -62,7 +64,8 @@ void ips_setting_format_range(const struct ips_setting *setting, char *text, siz
         snprintf(text, room, "%s", setting->choices);
         break;
     case SIZE:
-        snprintf(text, room, "bytes, or with K, M, G");
+        snprintf(text, room, "%s%sbytes, or with K, M, G",
+                 setting->choices ? setting->choices : "", setting->choices ? ", " : "");
         break;
     case NUMBER:
         snprintf(text, room, "%llu to %llu", (unsigned long long)setting->low,

@@ -14,7 +14,8 @@ struct ips_setting {
     size_t offset;       /* in struct ips_settings */
     unsigned bytes;      /* of the member */
     uint64_t low, high;  /* of NUMBER and SIZE */
-    const char *choices; /* of CHOICE: "A|B|C", with values first, first + 1, ... */
+    const char *choices; /* of CHOICE: "A|B|C", with values first, first + 1, ...; of SIZE:
+                            a word for UINT64_MAX, or NULL */
     int first;
     const char *doc;
 };

@@ -259,6 +259,7 @@ def engine(options, case, **more):
 def case_engine(options):
     engine(options, options.argument, **dict(
         {"decline": {"FAKE_ENGINE": "decline"}, "none": {"FAKE_ENGINE": "none"},
+         "threads": {"IPCSHIM_MAX_BYTES": "256K"},
          "disabled": {"IPCSHIM_ENABLE": "0"}}.get(options.argument, {})))
 
 
@@ -311,7 +312,7 @@ def case_trace(options):
           not any("ncclBroadcast" in key for key in rows), rows)
     check(done.stderr.count("NCCL calls of rank 1") == 1 and "engine (replayed) LL" in
           done.stderr, done.stderr)
-    check("IPCSHIM_LL_MAX_BYTES (64, not 32K)" in done.stderr, done.stderr)
+    check("IPCSHIM_LL_MAX_BYTES (64, not 64K)" in done.stderr, done.stderr)
 
 
 def case_trace_off(options):

@@ -120,6 +120,21 @@ static void test_exact_edges(void)
     }
 }
 
+/* By itself the engine takes what was measured to be no slower, and says how to take more. */
+static void test_auto(void)
+{
+    struct ips_policy_settings s = ips_policy_defaults;
+    CHECK(s.max_bytes == IPS_MAX_BYTES_AUTO);
+    for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++)
+        for (uint64_t count = 0; count <= 1 << 20; count += 512) {
+            struct ips_decision d = ips_policy_decide(&s, ranks, count, IPS_INT8, IPS_SUM);
+            int taken = count <= (ranks == 2 ? 4096u : 0u);
+            CHECK((d.route == IPS_ROUTE_ENGINE) == taken, "%u ranks, %llu", ranks,
+                  (unsigned long long)count);
+            CHECK(taken || strstr(d.reason, "IPCSHIM_MAX_BYTES"));
+        }
+}
+
 static void test_forced(void)
 {
     struct ips_policy_settings s = wide_open();
@@ -189,6 +204,7 @@ int main(void)
         for (int type = 0; type < IPS_TYPES; type++)
             test_thresholds(ranks, type);
     test_exact_edges();
+    test_auto();
     test_forced();
     test_channels();
     test_wild_settings();

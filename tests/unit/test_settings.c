@@ -41,6 +41,7 @@ static void test_values(void)
         const char *entry;
         uint64_t bytes;
     } sizes[] = {
+        {"IPCSHIM_MAX_BYTES=auto", IPS_MAX_BYTES_AUTO},
         {"IPCSHIM_MAX_BYTES=0", 0},           {"IPCSHIM_MAX_BYTES=65536", 65536},
         {"IPCSHIM_MAX_BYTES=64K", 65536},     {"IPCSHIM_MAX_BYTES=64k", 65536},
         {"IPCSHIM_MAX_BYTES=64KiB", 65536},   {"IPCSHIM_MAX_BYTES=4M", 4 << 20},

@@ -50,8 +50,6 @@ const struct ips_setting ips_settings_table[] = {
      "Device memory that the buffers of all communicators of one process may hold "
      "together; "
      "communicators beyond it go to NCCL."},
-    {"IPCSHIM_REPORT_S", NUMBER, MEMBER(report_seconds), 1, 86400, NULL, 0,
-     "Seconds after which a rank that waits for another reports who waits for whom."},
     {"IPCSHIM_TRACE", TEXT, MEMBER(trace), 0, 0, NULL, 0,
      "File that gets one JSON line for every NCCL call. %p stands for the process id, %r "
      "for "
@@ -74,7 +72,6 @@ struct ips_settings ips_settings_defaults(void)
         .enable = 1,
         .log_level = 1, /* warn */
         .mem_max_bytes = 256 << 20,
-        .report_seconds = 30,
         .policy = ips_policy_defaults,
     };
 }

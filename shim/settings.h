@@ -18,7 +18,6 @@ struct ips_settings {
     int32_t summary;
     int32_t log_level;                 /* enum ips_log_level */
     uint64_t mem_max_bytes;            /* device memory for all engines of the process */
-    uint64_t report_seconds;           /* a wait longer than this is reported */
     const char *trace;                 /* NULL: none; may hold %p and %r */
     const char *nccl_lib;              /* NULL: search */
     struct ips_policy_settings policy; /* agreed between the ranks: rank 0's. The last */

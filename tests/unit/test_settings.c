@@ -31,7 +31,7 @@ static void test_defaults(void)
     CHECK(problems.count == 0);
     CHECK(settings.enable == 1 && !settings.summary && !settings.links_any);
     CHECK(settings.log_level == 1 && !settings.trace && !settings.nccl_lib);
-    CHECK(settings.mem_max_bytes == 256 << 20 && settings.report_seconds == 30);
+    CHECK(settings.mem_max_bytes == 256 << 20);
     CHECK(memcmp(&settings.policy, &ips_policy_defaults, sizeof settings.policy) == 0);
 }
 
@@ -91,7 +91,6 @@ static void test_invalid(void)
         "IPCSHIM_MAX_CHANNELS=4K",
         "IPCSHIM_ENABLE=yes",
         "IPCSHIM_ENABLE=2",
-        "IPCSHIM_REPORT_S=0",
         "IPCSHIM_LINKS=nvlink",
         "IPCSHIM_LOG=debug",
         "IPCSHIM_PROTO=%s%n",
@@ -158,7 +157,7 @@ static void test_print(void)
     static const char *const names[] = {
         "IPCSHIM_ENABLE",          "IPCSHIM_PROTO",     "IPCSHIM_LL_MAX_BYTES",
         "IPCSHIM_LL128_MAX_BYTES", "IPCSHIM_MAX_BYTES", "IPCSHIM_MAX_CHANNELS",
-        "IPCSHIM_LINKS",           "IPCSHIM_MEM_MAX",   "IPCSHIM_REPORT_S",
+        "IPCSHIM_LINKS",           "IPCSHIM_MEM_MAX",
         "IPCSHIM_TRACE",           "IPCSHIM_SUMMARY",   "IPCSHIM_LOG",
         "IPCSHIM_NCCL_LIB"};
     for (int format = 0; format < 2; format++) {

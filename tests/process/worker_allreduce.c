@@ -10,8 +10,8 @@
  * eager: one stream. burst: a stream after the other, another order on every rank,
  * without waiting in between: only the issue order keeps the calls apart. group: in one
  * group. graph: captured once, replayed. mixed: a third eager on one stream, a third as a
- * graph on another, the rest eager on a third stream, without waiting in between. Same
- * arguments on all ranks. */
+ * graph on another, the rest eager on the first or a third, without waiting in between.
+ * Same arguments on all ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,7 +148,7 @@ static int issue_middle(void *arg)
                       job->worker->stream[0]);
 }
 
-static int launch(struct job *job, gpu_graph_exec graph)
+static int launch(struct job *job, gpu_graph_exec graph, unsigned replay)
 {
     struct worker *worker = job->worker;
     unsigned third = job->calls / 3;
@@ -160,7 +160,7 @@ static int launch(struct job *job, gpu_graph_exec graph)
     if (!job->code)
         job->code = worker->device.cuGraphLaunch(graph, worker->stream[0]);
     if (mixed)
-        issue_some(job, job->calls - third, job->calls, worker->stream[2]);
+        issue_some(job, job->calls - third, job->calls, worker->stream[1 + replay % 2]);
     return job->code;
 }
 
@@ -226,7 +226,7 @@ static int run(struct job *job, gpu_graph_exec graph)
     for (unsigned replay = 0; replay < job->replays; replay++) {
         if (load(job, replay) || fleet_barrier(&worker->page->sync))
             return -1;
-        launch(job, graph);
+        launch(job, graph, replay);
         if (!worker_check(worker, job->code == job->expected, "code %d", job->code))
             return -1;
         if (job->expected)

@@ -236,7 +236,7 @@ def tests():
     yield "/dev/shm full", shm_full
     yield "/dev/shm too small", shm_too_small
     yield "/dev/shm read-only", shm_readonly
-    for kind, reason in (("garbage", "foreign outcome"), ("size", "another size"),
+    for kind, reason in (("garbage", "foreign content"), ("outcome", "foreign outcome"), ("size", "another size"),
                          ("owner", "another user"), ("link", "symbolic link")):
         yield f"foreign segment: {kind}", functools.partial(planted, kind, reason, reason)
     yield "foreign record in place of a rank's", functools.partial(

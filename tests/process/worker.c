@@ -40,11 +40,12 @@ static void prepare(unsigned rank, void *arg)
     }
 }
 
-static int be_rank(struct worker_page *page, unsigned rank, const char *script)
+static int be_rank(struct worker_page *page, unsigned rank, const char *script,
+                   int threads)
 {
     struct worker worker = {
         .page = page, .rank = rank, .nranks = page->sync.nranks, .timeout_s = 30};
-    return worker_run(&worker, script);
+    return worker_run(&worker, script, threads);
 }
 
 struct thread {
@@ -58,7 +59,7 @@ struct thread {
 static void *thread_main(void *arg)
 {
     struct thread *thread = arg;
-    thread->status = be_rank(thread->page, thread->rank, thread->script);
+    thread->status = be_rank(thread->page, thread->rank, thread->script, 1);
     if (thread->status)
         __atomic_store_n(&thread->page->sync.failed, 1, __ATOMIC_RELEASE);
     return NULL;
@@ -122,7 +123,7 @@ int main(int argc, char **argv)
         return 2;
     if (fd >= 0) {
         struct worker_page *page = fleet_attach(fd, sizeof *page);
-        return page ? be_rank(page, (unsigned)atoi(getenv("RANK")), argv[optind]) : 2;
+        return page ? be_rank(page, (unsigned)atoi(getenv("RANK")), argv[optind], 0) : 2;
     }
     struct worker_page *page = fleet_share(sizeof *page, &fd);
     if (!page)

@@ -64,7 +64,8 @@ int worker_invalid(struct worker *worker, const struct words *words);
  */
 int worker_plant(struct worker *worker, const char *kind);
 
-/* Works through the script; the process's exit status. */
-int worker_run(struct worker *worker, const char *script);
+/* Works through the script; the process's exit status. Ends the process when the script
+ * can't go on, unless other ranks are threads of it. */
+int worker_run(struct worker *worker, const char *script, int threads);
 
 #endif

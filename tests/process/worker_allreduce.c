@@ -248,10 +248,12 @@ int worker_allreduce(struct worker *worker, const struct words *words)
                                mixed ? issue_middle : issue, &job, &graph);
     if (!error)
         error = run(&job, graph);
+    if (error)
+        return error; /* a call may hang: what waits for it must not be called */
     if (graph)
         worker->device.cuGraphExecDestroy(graph);
     device_free(&worker->device, job.base);
     free(job.image);
     free(job.got);
-    return error;
+    return 0;
 }

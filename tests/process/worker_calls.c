@@ -113,6 +113,8 @@ int worker_collective(struct worker *worker, const struct words *words)
     int error = !c.host || !c.wanted || words->count < 2 ||
                 device_alloc(&worker->device, c.room, &c.in) ||
                 device_alloc(&worker->device, c.room, &c.out) || run(&c, words->word[1]);
+    if (error)
+        return error;
     device_free(&worker->device, c.in);
     device_free(&worker->device, c.out);
     free(c.host);
@@ -194,6 +196,8 @@ int worker_chain(struct worker *worker, const struct words *words)
                 device_alloc(&worker->device, c.bytes, &c.sum) ||
                 device_alloc(&worker->device, c.room, &c.all) ||
                 device_alloc(&worker->device, c.room, &c.end) || run_chain(&c);
+    if (error)
+        return error;
     device_free(&worker->device, c.part);
     device_free(&worker->device, c.sum);
     device_free(&worker->device, c.all);

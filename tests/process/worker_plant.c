@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A foreign segment in the way: makes the file that the next communicator's ranks will
- * meet in, as somebody else would have left it. garbage  random bytes in a file of the
- * right size record   records that look right but are another communicator's size     a
- * file of another size owner    another user's file link     a symbolic link */
+ * meet in, as somebody else would have left it: garbage  random bytes in a file of the
+ * right size outcome  a decision that no rank can have made record   records that look
+ * right but are another communicator's size     a file of another size owner    another
+ * user's file link     a symbolic link */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -20,22 +21,22 @@ struct key {
 
 static void fill(struct ips_segment *segment, const char *kind)
 {
-    for (size_t i = 0; i < segment->bytes; i += 8) {
-        uint64_t random = ips_mix(i);
-        memcpy(segment->base + i, &random, 8);
-    }
+    memset(segment->base, 0, IPS_RECORD_BYTES); /* as if no rank had been here */
+    if (!strcmp(kind, "outcome"))
+        *(uint32_t *)segment->base = 77777;
     if (!strcmp(kind, "garbage"))
-        return;
-    memset(segment->base, 0, IPS_RECORD_BYTES); /* no outcome yet */
-    for (int r = 0; r < segment->nranks; r++) {
-        struct ips_record *record = ips_segment_record(segment, r);
+        for (size_t i = 0; i < (1 + IPS_SEGMENT_SLOTS) * IPS_RECORD_BYTES; i += 8) {
+            uint64_t random = ips_mix(i);
+            memcpy(segment->base + i, &random, 8);
+        }
+    for (int slot = 0; slot < 2 && !strcmp(kind, "record"); slot++) {
+        struct ips_record *record = ips_segment_slot(segment, slot);
         memset(record, 0, sizeof *record);
         record->magic = IPS_RECORD_MAGIC;
         record->layout = IPS_RECORD_VERSION;
         record->wire_version = IPS_WIRE_VERSION;
         memcpy(record->version, IPCSHIM_VERSION, sizeof IPCSHIM_VERSION);
-        record->rank = (uint32_t)r;
-        record->nranks = (uint32_t)segment->nranks;
+        record->rank = slot;
         record->key_bytes = sizeof(struct key); /* of zeros: another key */
         ips_record_set_state(record, IPS_RECORD_PRESENT);
     }
@@ -49,11 +50,11 @@ int worker_plant(struct worker *worker, const char *kind)
     memset(&key, 0, sizeof key);
     key.id = worker->page->id;
     key.nranks = (int32_t)worker->nranks;
-    if (ips_segment_open(&segment, &key, sizeof key, key.nranks, 0, reason))
+    if (ips_segment_open(&segment, &key, sizeof key, reason))
         return -1;
     memcpy(name, segment.name, sizeof name);
     int error = 0;
-    if (!strcmp(kind, "garbage") || !strcmp(kind, "record"))
+    if (!strcmp(kind, "garbage") || !strcmp(kind, "record") || !strcmp(kind, "outcome"))
         fill(&segment, kind);
     else if (!strcmp(kind, "size"))
         error = truncate(name, 12345);

@@ -212,7 +212,7 @@ static int open_all(struct worker *worker)
     return 0;
 }
 
-int worker_run(struct worker *worker, const char *script)
+int worker_run(struct worker *worker, const char *script, int threads)
 {
     FILE *file = fopen(script, "re");
     char *line = NULL;
@@ -226,6 +226,9 @@ int worker_run(struct worker *worker, const char *script)
         worker->failures++;
         printf("rank %u line %u: FAIL the script could not go on\n", worker->rank,
                worker->line);
+        fflush(stdout);
+        if (!threads) /* a kernel may hang: no call that would wait for it */
+            _exit(1);
     }
     for (unsigned i = 0; i < WORKER_COMMS && !error; i++)
         if (worker->comm[i])

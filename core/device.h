@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A GPU of this process as the engine uses it: its primary context and the loaded kernels.
- * Made once per device and kept until the process ends, since captured graphs may hold the
- * kernels. */
+/* A GPU of this process as the engine uses it: its primary context and the loaded
+ * kernels. Made once per device and kept until the process ends, since captured graphs
+ * may hold the kernels. */
 #ifndef IPS_CORE_DEVICE_H
 #define IPS_CORE_DEVICE_H
 
@@ -20,9 +20,9 @@ struct ips_device {
     struct ips_device *older;
 };
 
-/* The device of this ordinal, with the kernels loaded now and not at their first launch (a
- * late load can deadlock kernels that wait for each other). NULL on failure, with the cause
- * in ret_reason[IPS_REASON_BYTES]. May take seconds where PTX has to be compiled.
+/* The device of this ordinal, with the kernels loaded now and not at their first launch
+ * (a late load can deadlock kernels that wait for each other). NULL on failure, with the
+ * cause in ret_reason[IPS_REASON_BYTES]. May take seconds where PTX has to be compiled.
  * Thread-safe. */
 struct ips_device *ips_device_get(int ordinal, char *ret_reason);
 

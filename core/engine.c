@@ -10,7 +10,8 @@
 #include "core/engine_private.h"
 #include "core/log.h"
 
-/* How long a rank that destroys its engine waits for the last credits of its successor. */
+/* How long a rank that destroys its engine waits for the last credits of its successor.
+ */
 #define QUIESCE_MS 2000
 
 static int fail(struct ips_engine *engine, int error)
@@ -61,8 +62,9 @@ static int launch(struct ips_engine *engine, const struct ips_allreduce *call)
     };
     void *parameters[] = {&args};
     return IPS_GPU(engine->device->gpu,
-                   cuLaunchKernel(engine->device->kernels[call->proto], call->channels, 1, 1,
-                                  call->threads, 1, 1, 0, call->stream, parameters, NULL));
+                   cuLaunchKernel(engine->device->kernels[call->proto], call->channels, 1,
+                                  1, call->threads, 1, 1, 0, call->stream, parameters,
+                                  NULL));
 }
 
 int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *call,
@@ -137,8 +139,8 @@ static void pause_ms(long ms)
     nanosleep(&time, NULL);
 }
 
-/* Whether the successor has written its last credit into this slab: then no peer writes here
- * any more, since all data was received by the calls that have ended. */
+/* Whether the successor has written its last credit into this slab: then no peer writes
+ * here any more, since all data was received by the calls that have ended. */
 static int quiet(struct ips_engine *engine, gpu_stream stream)
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;
@@ -161,8 +163,8 @@ static int quiet(struct ips_engine *engine, gpu_stream stream)
     return 1;
 }
 
-/* This rank's calls have ended and the peers write no more. False after two seconds without
- * that, or when the device has failed. */
+/* This rank's calls have ended and the peers write no more. False after two seconds
+ * without that, or when the device has failed. */
 static int quiesce(struct ips_engine *engine)
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;
@@ -193,7 +195,7 @@ void ips_engine_destroy(struct ips_engine *engine)
     gpu->cuThreadExchangeStreamCaptureMode(&mode);
     if (!ips_engine_error(engine) && quiesce(engine)) {
         ips_slab_close_peers(&engine->slab);
-        ips_record_set_state(ips_segment_record(&engine->segment, engine->segment.rank),
+        ips_record_set_state(ips_segment_slot(&engine->segment, engine->segment.slot),
                              IPS_RECORD_CLOSED);
         ips_order_finish(&engine->order, gpu);
         ips_slab_retire(&engine->slab, &engine->segment);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The door of core/: bring up an engine for one communicator, run AllReduce on it, take it
- * down. Knows nothing of NCCL.
+/* The door of core/: bring up an engine for one communicator, run AllReduce on it, take
+ * it down. Knows nothing of NCCL.
  *
- * Errors: functions that return int give 0 or a negative errno; the cause has been logged.
- * Threads: two threads may work on two communicators at the same time. One communicator is
- * used by one thread at a time, except for ips_engine_abort, ips_engine_error and
- * ips_engine_counts, which any thread may call at any time before ips_engine_destroy. */
+ * Errors: functions that return int give 0 or a negative errno; the cause has been
+ * logged. Threads: two threads may work on two communicators at the same time. One
+ * communicator is used by one thread at a time, except for ips_engine_abort,
+ * ips_engine_error and ips_engine_counts, which any thread may call at any time before
+ * ips_engine_destroy. */
 #ifndef IPS_CORE_ENGINE_H
 #define IPS_CORE_ENGINE_H
 
@@ -15,7 +16,7 @@
 #include "core/gpu.h"
 #include "kernels/wire.h"
 
-#define IPS_KEY_BYTES 192     /* longest key of a communicator */
+#define IPS_KEY_BYTES 192      /* longest key of a communicator */
 #define IPS_SETTINGS_BYTES 128 /* longest agreed settings */
 #define IPS_REASON_BYTES 256
 
@@ -23,14 +24,14 @@
 struct ips_bringup_config {
     const void *key; /* the same on all ranks, and different for every communicator */
     size_t key_bytes;
-    int nranks, rank;
+    int rank;             /* in the communicator, or -1 while that is not known */
     const void *settings; /* rank 0's become the agreed ones, see ips_bringup_take */
     size_t settings_bytes;
-    unsigned channels;   /* most channels a call may use, 1 to IPS_MAX_CHANNELS */
-    uint64_t mem_max;    /* device memory that all engines of this process may hold */
-    int links_any;       /* IPCSHIM_LINKS=any: accept NVLink, and links NVML can't judge */
-    int p2p_disabled;    /* NCCL_P2P_DISABLE or NCCL_P2P_LEVEL=LOC is set */
-    uint64_t report_ns;  /* a wait longer than this is recorded in the control page */
+    unsigned channels;  /* most channels a call may use, 1 to IPS_MAX_CHANNELS */
+    uint64_t mem_max;   /* device memory that all engines of this process may hold */
+    int links_any;      /* IPCSHIM_LINKS=any: accept NVLink, and links NVML can't judge */
+    int p2p_disabled;   /* NCCL_P2P_DISABLE or NCCL_P2P_LEVEL=LOC is set */
+    uint64_t report_ns; /* a wait longer than this is recorded in the control page */
 };
 
 struct ips_bringup;
@@ -38,19 +39,19 @@ struct ips_engine;
 
 enum ips_bringup_state { IPS_BRINGUP_PENDING, IPS_BRINGUP_AGREED, IPS_BRINGUP_DECLINED };
 
-/* Phase one, before the init call is forwarded to NCCL: writes this rank's record into the
- * communicator's shared-memory segment. Makes no CUDA call. NULL when there can be no engine
- * (the reason is logged if it is a fault, and copied to ret_reason[IPS_REASON_BYTES]):
- * the peers will then miss a record and decline. */
+/* Phase one, before the init call is forwarded to NCCL: writes this rank's record into
+ * the communicator's shared-memory segment. Makes no CUDA call. NULL when there can be no
+ * engine (the reason is logged if it is a fault, and copied to
+ * ret_reason[IPS_REASON_BYTES]): the peers will then miss a record and decline. */
 struct ips_bringup *ips_bringup_create(const struct ips_bringup_config *config,
                                        char *ret_reason);
 
-/* Phase two begins: NCCL's init is complete on this rank, whose device has this ordinal (as
- * ncclCommCuDevice says). Never blocks. */
-void ips_bringup_start(struct ips_bringup *bringup, int device);
+/* Phase two begins: NCCL's init is complete on this rank, which is `rank` of `nranks`,
+ * and whose device has this ordinal (as ncclCommCuDevice says). Never blocks. */
+void ips_bringup_start(struct ips_bringup *bringup, int nranks, int rank, int device);
 
-/* One step of the state machine; never blocks on a peer. Once it is not pending, all ranks
- * get the same answer. Bounded: 2 s without a step from a peer, 30 s in all. */
+/* One step of the state machine; never blocks on a peer. Once it is not pending, all
+ * ranks get the same answer. Bounded: 2 s without a step from a peer, 30 s in all. */
 enum ips_bringup_state ips_bringup_poll(struct ips_bringup *bringup);
 
 /* Polls all of them in turn until each is decided. Call with no lock held. */
@@ -59,12 +60,12 @@ void ips_bringup_wait(struct ips_bringup **bringups, size_t count);
 /* Why it was declined, for people and traces; valid until the bringup is destroyed. */
 const char *ips_bringup_reason(const struct ips_bringup *bringup);
 
-/* After AGREED: the engine, which the caller now owns, and rank 0's settings (settings_bytes
- * of them). The bringup is still to be destroyed. */
+/* After AGREED: the engine, which the caller now owns, and rank 0's settings
+ * (settings_bytes of them). The bringup is still to be destroyed. */
 struct ips_engine *ips_bringup_take(struct ips_bringup *bringup, void *ret_settings);
 
-/* Ends a bringup in any state; NULL is allowed. Without ips_bringup_take what was set up is
- * torn down. Also for an init that NCCL failed: the peers then decline. */
+/* Ends a bringup in any state; NULL is allowed. Without ips_bringup_take what was set up
+ * is torn down. Also for an init that NCCL failed: the peers then decline. */
 void ips_bringup_destroy(struct ips_bringup *bringup);
 
 /* One AllReduce, as the policy decided it alike on all ranks. */
@@ -86,12 +87,13 @@ struct ips_allreduce {
 int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *call,
                          int *ret_captured);
 
-/* Around every other call on the communicator that enqueues work on `stream` and is forwarded
- * to NCCL: keeps it in issue order with the engine's calls. */
+/* Around every other call on the communicator that enqueues work on `stream` and is
+ * forwarded to NCCL: keeps it in issue order with the engine's calls. */
 int ips_engine_forward_begin(struct ips_engine *engine, gpu_stream stream);
 int ips_engine_forward_end(struct ips_engine *engine, gpu_stream stream);
 
-/* Makes every wait of a running kernel end; the communicator stays unusable. Any thread. */
+/* Makes every wait of a running kernel end; the communicator stays unusable. Any thread.
+ */
 void ips_engine_abort(struct ips_engine *engine);
 
 /* 0, or the negative errno that the engine failed with (-ECANCELED after an abort). */
@@ -101,9 +103,9 @@ int ips_engine_error(const struct ips_engine *engine);
  * proto * IPS_SIZE_CLASSES + floor(log2(bytes)). ret_counts[IPS_COUNTERS]. */
 void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts);
 
-/* Waits for this rank's enqueued calls (not for peers beyond those), closes the peers' memory
- * and frees what no peer can still write to; the rest is freed when the last peer has closed
- * it. Memory is leaked, not freed, after an abort. NULL is allowed. */
+/* Waits for this rank's enqueued calls (not for peers beyond those), closes the peers'
+ * memory and frees what no peer can still write to; the rest is freed when the last peer
+ * has closed it. Memory is leaked, not freed, after an abort. NULL is allowed. */
 void ips_engine_destroy(struct ips_engine *engine);
 
 /* Whether the stream is being captured; an unusable stream reads as not captured. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which pairs of GPUs the engine may use, before anything is mapped: what the user, NVML and
- * the driver say. What they say is not enough (the probe decides), but a no is final. */
+/* Which pairs of GPUs the engine may use, before anything is mapped: what the user, NVML
+ * and the driver say. What they say is not enough (the probe decides), but a no is final.
+ */
 #ifndef IPS_CORE_LINKS_H
 #define IPS_CORE_LINKS_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One line per message on stderr, prefixed "ipcshim: ". Law: the first function that knows
- * that something is an error logs its exact cause; everyone above only propagates. Nothing
- * is printed above the level; the default is warn. Thread-safe; errno is preserved. */
+/* One line per message on stderr, prefixed "ipcshim: ". Law: the first function that
+ * knows that something is an error logs its exact cause; everyone above only propagates.
+ * Nothing is printed above the level; the default is warn. Thread-safe; errno is
+ * preserved. */
 #ifndef IPS_CORE_LOG_H
 #define IPS_CORE_LOG_H
 

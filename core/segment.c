@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The meeting place of a communicator's ranks: one file in /dev/shm, a page for the outcome
- * and a page per rank. */
+/* The meeting place of a communicator's ranks: one file in /dev/shm, a page for the
+ * outcome and a page per rank. */
 #include "core/segment.h"
 
 #include <errno.h>
@@ -13,6 +13,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* The first page: the outcome, and how many slots were taken. */
+#define SEGMENT_BYTES ((size_t)(1 + IPS_SEGMENT_SLOTS) * IPS_RECORD_BYTES)
+#define TAKEN 64
+#define FOREIGN 65536 /* more ranks than a host can have */
 
 /* FNV-1a, 64 bits. Only a name: the full key is checked in the records. */
 static uint64_t hash(const void *bytes, size_t count, uint64_t seed)
@@ -36,8 +41,8 @@ static int refuse(char *ret_reason, int error, const char *what, const char *nam
     return -error;
 }
 
-/* The file, checked to be ours and to have its memory reserved: a full /dev/shm is an error
- * here, not a SIGBUS later. */
+/* The file, checked to be ours and to have its memory reserved: a full /dev/shm is an
+ * error here, not a SIGBUS later. */
 static int open_file(const char *name, size_t bytes, char *ret_reason)
 {
     int fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -64,25 +69,32 @@ static int open_file(const char *name, size_t bytes, char *ret_reason)
 }
 
 int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_bytes,
-                     int nranks, int rank, char *ret_reason)
+                     char *ret_reason)
 {
     memset(segment, 0, sizeof *segment);
-    segment->bytes = (size_t)(1 + nranks) * IPS_RECORD_BYTES;
-    segment->nranks = nranks;
-    segment->rank = rank;
     snprintf(segment->name, sizeof segment->name, "/dev/shm/ipcshim-%016llx%016llx",
              (unsigned long long)hash(key, key_bytes, 0),
-             (unsigned long long)hash(key, key_bytes, (uint64_t)nranks));
-    int fd = open_file(segment->name, segment->bytes, ret_reason);
+             (unsigned long long)hash(key, key_bytes, ~0ull));
+    int fd = open_file(segment->name, SEGMENT_BYTES, ret_reason);
     if (fd < 0)
         return fd;
-    void *base = mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *base = mmap(NULL, SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int error = errno;
     close(fd);
     if (base == MAP_FAILED)
         return refuse(ret_reason, error, "cannot map", segment->name);
     segment->base = base;
-    return 0;
+    uint32_t slot =
+        __atomic_fetch_add((uint32_t *)(segment->base + TAKEN), 1, __ATOMIC_ACQ_REL);
+    if (slot < IPS_SEGMENT_SLOTS) {
+        segment->slot = (int)slot;
+        return 0;
+    }
+    ips_segment_close(segment);
+    if (slot >= FOREIGN)
+        return refuse(ret_reason, EEXIST, "it holds foreign content", segment->name);
+    snprintf(ret_reason, IPS_REASON_BYTES, "more than %d ranks here", IPS_MAX_RANKS);
+    return -EUSERS;
 }
 
 void ips_segment_unlink(struct ips_segment *segment)
@@ -95,13 +107,18 @@ void ips_segment_unlink(struct ips_segment *segment)
 void ips_segment_close(struct ips_segment *segment)
 {
     if (segment->base)
-        munmap(segment->base, segment->bytes);
+        munmap(segment->base, SEGMENT_BYTES);
     segment->base = NULL;
+}
+
+struct ips_record *ips_segment_slot(const struct ips_segment *segment, int slot)
+{
+    return (struct ips_record *)(segment->base + (size_t)(1 + slot) * IPS_RECORD_BYTES);
 }
 
 struct ips_record *ips_segment_record(const struct ips_segment *segment, int rank)
 {
-    return (struct ips_record *)(segment->base + (size_t)(1 + rank) * IPS_RECORD_BYTES);
+    return ips_segment_slot(segment, segment->slot_of[rank]);
 }
 
 uint32_t ips_record_state(const struct ips_record *record)
@@ -128,8 +145,8 @@ uint32_t ips_segment_decide(const struct ips_segment *segment, uint32_t outcome)
     return standing;
 }
 
-/* Field 22 of /proc/PID/stat: the start time tells a process from a later one of its pid. 0:
- * can't be read, or the process has ended and waits for its parent. */
+/* Field 22 of /proc/PID/stat: the start time tells a process from a later one of its pid.
+ * 0: can't be read, or the process has ended and waits for its parent. */
 static uint64_t start_time_of(int pid)
 {
     char path[64], text[1024];
@@ -184,7 +201,8 @@ int ips_record_own_process(const struct ips_record *record)
 {
     unsigned char token[16];
     process_token(token);
-    return record->pid == (int32_t)getpid() && !memcmp(token, record->process, sizeof token);
+    return record->pid == (int32_t)getpid() &&
+           !memcmp(token, record->process, sizeof token);
 }
 
 int ips_record_dead(const struct ips_record *record)

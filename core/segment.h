@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shared-memory segment in which the ranks of one communicator meet, and the records in
- * it. What stands there was written by other processes: nothing is believed unchecked, and
- * sizes and positions never depend on it. */
+/* The shared-memory segment in which the ranks of one communicator meet, and the records
+ * in it. What stands there was written by other processes: nothing is believed unchecked,
+ * and sizes and positions never depend on it. */
 #ifndef IPS_CORE_SEGMENT_H
 #define IPS_CORE_SEGMENT_H
 
@@ -12,8 +12,8 @@
 #include "core/gpu.h"
 #include "kernels/wire.h"
 
-/* The stride and the first fields of a record stay the same in all versions, so that a rank
- * of another version is recognized. */
+/* The stride and the first fields of a record stay the same in all versions, so that a
+ * rank of another version is recognized. */
 #define IPS_RECORD_BYTES 4096
 #define IPS_RECORD_MAGIC 0x6d69687363706969ull
 #define IPS_RECORD_VERSION 1u
@@ -36,18 +36,18 @@ struct ips_record {
     uint32_t wire_version; /* IPS_WIRE_VERSION */
     char version[IPS_VERSION_BYTES];
 
-    uint32_t state; /* enum ips_record_state; atomic */
-    uint32_t rank, nranks;
+    uint32_t state;       /* enum ips_record_state; atomic */
+    int32_t rank, nranks; /* -1 while unknown; known from IPS_RECORD_LOADING on */
     uint32_t key_bytes;
     unsigned char key[IPS_KEY_BYTES];
     uint32_t settings_bytes;
     unsigned char settings[IPS_SETTINGS_BYTES];
 
-    int32_t pid;             /* in its own namespace */
+    int32_t pid; /* in its own namespace */
     uint32_t channels;
-    uint64_t start_time;     /* of the process, clock ticks since boot */
-    uint64_t pid_namespace;  /* inode */
-    unsigned char process[16]; /* random, one per process */
+    uint64_t start_time;        /* of the process, clock ticks since boot */
+    uint64_t pid_namespace;     /* inode */
+    unsigned char process[16];  /* random, one per process */
     uint64_t probe_seed;        /* rank 0's are used */
     struct ips_guard_keys keys; /* likewise */
 
@@ -67,23 +67,34 @@ struct ips_record {
 IPS_STATIC_ASSERT(sizeof(struct ips_record) <= IPS_RECORD_BYTES, "a record fits");
 
 /* The outcome is decided once, by whoever is first; all obey. */
-enum { IPS_OUTCOME_OPEN = 0, IPS_OUTCOME_AGREED = 1, IPS_OUTCOME_DECLINED = 2 /* + rank */ };
+enum {
+    IPS_OUTCOME_OPEN = 0,
+    IPS_OUTCOME_AGREED = 1,
+    IPS_OUTCOME_DECLINED = 2 /* + slot */
+};
 
+/* A slot is a place for a record; ranks take them as they come, since a rank that splits
+ * a communicator does not know its new number yet. */
+#define IPS_SEGMENT_SLOTS IPS_MAX_RANKS
 struct ips_segment {
     char *base;
-    size_t bytes;
-    int nranks, rank;
+    int slot;                   /* of the own record */
+    int nranks, rank;           /* of the communicator, once they are known */
+    int slot_of[IPS_MAX_RANKS]; /* rank -> slot, once all ranks are known */
     char name[64];
 };
 
-/* Opens or creates the segment of this key, with room for all ranks. 0 or a negative errno,
- * with the cause in ret_reason[IPS_REASON_BYTES]. */
+/* Opens or creates the segment of this key and takes a slot in it. 0 or a negative errno
+ * (-EUSERS: more ranks than the engine serves), with the cause in
+ * ret_reason[IPS_REASON_BYTES]. */
 int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_bytes,
-                     int nranks, int rank, char *ret_reason);
+                     char *ret_reason);
 /* Removes the name; the mapping stays. Harmless when it is gone already. */
 void ips_segment_unlink(struct ips_segment *segment);
 void ips_segment_close(struct ips_segment *segment);
 
+/* The record in a slot, and that of a rank once slot_of is known. */
+struct ips_record *ips_segment_slot(const struct ips_segment *segment, int slot);
 struct ips_record *ips_segment_record(const struct ips_segment *segment, int rank);
 
 uint32_t ips_record_state(const struct ips_record *record);

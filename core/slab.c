@@ -10,7 +10,8 @@
 
 #include "core/log.h"
 
-/* Smaller allocations share a 2 MiB block, and an exported handle would expose it whole. */
+/* Smaller allocations share a 2 MiB block, and an exported handle would expose it whole.
+ */
 #define SLAB_MIN_BYTES ((size_t)2 << 20)
 
 struct retired {
@@ -81,8 +82,9 @@ int ips_slab_create(struct ips_slab *slab, struct ips_device *device, unsigned c
     error = create_memory(slab, stream);
     if (!error)
         return 0;
-    snprintf(ret_reason, IPS_REASON_BYTES, "cannot allocate %zu bytes of device memory: %s",
-             slab->bytes, ips_gpu_error(error));
+    snprintf(ret_reason, IPS_REASON_BYTES,
+             "cannot allocate %zu bytes of device memory: %s", slab->bytes,
+             ips_gpu_error(error));
     if (slab->control)
         device->gpu->cuMemFreeHost(slab->control);
     if (slab->own)
@@ -92,7 +94,8 @@ int ips_slab_create(struct ips_slab *slab, struct ips_device *device, unsigned c
     return -ENOMEM;
 }
 
-int ips_slab_export(const struct ips_slab *slab, struct ips_record *record, char *ret_reason)
+int ips_slab_export(const struct ips_slab *slab, struct ips_record *record,
+                    char *ret_reason)
 {
     const struct ips_device *device = slab->device;
     record->uuid = device->uuid;
@@ -108,8 +111,8 @@ int ips_slab_export(const struct ips_slab *slab, struct ips_record *record, char
 }
 
 /* A peer in this process: its pointer, and peer access if it is on another device. */
-static int open_here(struct ips_slab *slab, const struct ips_record *peer, gpu_ptr *ret_address,
-                     char *ret_reason)
+static int open_here(struct ips_slab *slab, const struct ips_record *peer,
+                     gpu_ptr *ret_address, char *ret_reason)
 {
     *ret_address = peer->slab;
     if (peer->ordinal == slab->device->ordinal)
@@ -120,7 +123,7 @@ static int open_here(struct ips_slab *slab, const struct ips_record *peer, gpu_p
     int error = slab->device->gpu->cuCtxEnablePeerAccess(other->context, 0);
     if (!error || error == GPU_ERROR_PEER_ACCESS_ALREADY_ENABLED)
         return 0;
-    snprintf(ret_reason, IPS_REASON_BYTES, "cannot enable peer access to rank %u: %s",
+    snprintf(ret_reason, IPS_REASON_BYTES, "cannot enable peer access to rank %d: %s",
              peer->rank, ips_gpu_error(error));
     return -EIO;
 }
@@ -135,7 +138,7 @@ static int open_peer(struct ips_slab *slab, const struct ips_record *peer,
                                                       GPU_IPC_LAZY_PEER_ACCESS);
     if (error) {
         snprintf(ret_reason, IPS_REASON_BYTES,
-                 "the memory handle of rank %u (GPU %.31s) does not open: %s", peer->rank,
+                 "the memory handle of rank %d (GPU %.31s) does not open: %s", peer->rank,
                  peer->bus_id, ips_gpu_error(error));
         return -EIO;
     }
@@ -170,9 +173,11 @@ void ips_slab_close_peers(struct ips_slab *slab)
 
 static int all_closed(const struct ips_segment *segment)
 {
-    for (int i = 0; i < segment->nranks; i++) {
-        const struct ips_record *record = ips_segment_record(segment, i);
-        if (ips_record_state(record) != IPS_RECORD_CLOSED && !ips_record_dead(record))
+    for (int slot = 0; slot < IPS_SEGMENT_SLOTS; slot++) {
+        const struct ips_record *record = ips_segment_slot(segment, slot);
+        uint32_t state = ips_record_state(record);
+        if (state != IPS_RECORD_NONE && state != IPS_RECORD_CLOSED &&
+            !ips_record_dead(record))
             return 0;
     }
     return 1;

@@ -11,20 +11,21 @@ struct ips_slab {
     struct ips_device *device;
     gpu_ptr own;
     size_t bytes;
-    gpu_ptr prev, next; /* equal for two ranks */
-    int prev_ipc, next_ipc; /* opened by IPC, to be closed */
+    gpu_ptr prev, next;          /* equal for two ranks */
+    int prev_ipc, next_ipc;      /* opened by IPC, to be closed */
     struct ips_control *control; /* host address */
     gpu_ptr control_device;
 };
 
-/* Allocates and clears the own slab and the control page. `mem_max` bounds what all slabs of
- * this process hold (-EDQUOT). The context of `device` is current. On failure nothing is
- * left, and ret_reason[IPS_REASON_BYTES] says why. */
+/* Allocates and clears the own slab and the control page. `mem_max` bounds what all slabs
+ * of this process hold (-EDQUOT). The context of `device` is current. On failure nothing
+ * is left, and ret_reason[IPS_REASON_BYTES] says why. */
 int ips_slab_create(struct ips_slab *slab, struct ips_device *device, unsigned channels,
                     uint64_t mem_max, gpu_stream stream, char *ret_reason);
 
 /* Fills in the exported part of the own record. */
-int ips_slab_export(const struct ips_slab *slab, struct ips_record *record, char *ret_reason);
+int ips_slab_export(const struct ips_slab *slab, struct ips_record *record,
+                    char *ret_reason);
 
 /* Maps the slabs of both neighbours. */
 int ips_slab_open_peers(struct ips_slab *slab, const struct ips_segment *segment,

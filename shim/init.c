@@ -60,7 +60,6 @@ void ips_init_prepare(struct ips_init *init, ncclComm_t *where, int nranks, int 
     struct ips_bringup_config config = {
         .key = &key,
         .key_bytes = sizeof key,
-        .nranks = nranks,
         .rank = rank,
         .settings = &settings->policy,
         .settings_bytes = sizeof settings->policy,
@@ -195,7 +194,7 @@ static void start(struct ips_init *init, ncclResult_t result)
         return;
     int device = ask(IPS_SLOT_ncclCommCuDevice, *init->where);
     if (device >= 0) {
-        ips_bringup_start(init->bringup, device);
+        ips_bringup_start(init->bringup, init->nranks, init->rank, device);
         return;
     }
     init->reason = "NCCL does not tell the communicator's device";

@@ -59,7 +59,7 @@ static ncclComm_t quiet_make(int rank)
 static void test_init(void)
 {
     make(1);
-    LOG("create(1/2);ncclCommInitRank;ncclCommCuDevice;start(101);wait(1);take;drop;");
+    LOG("create(1);ncclCommInitRank;ncclCommCuDevice;start(1/2, 101);wait(1);take;drop;");
 }
 
 static void test_init_config(void)
@@ -72,8 +72,8 @@ static void test_init_config(void)
     ncclUniqueId id = {{5}};
     ncclComm_t comm;
     ncclCommInitRankConfig(&comm, 2, id, 0, (ncclConfig_t *)&config);
-    LOG("create(0/"
-        "2);ncclCommInitRankConfig;ncclCommCuDevice;start(100);wait(1);take;drop;");
+    LOG("create(0);"
+        "ncclCommInitRankConfig;ncclCommCuDevice;start(0/2, 100);wait(1);take;drop;");
     config.blocking = 0;
     ncclCommInitRankConfig(&comm, 2, id, 0, (ncclConfig_t *)&config);
     LOG("ncclCommInitRankConfig;");
@@ -81,8 +81,8 @@ static void test_init_config(void)
     LOG("ncclAllReduce;");
     config.magic = 1; /* not a config: nothing is read from it */
     ncclCommInitRankConfig(&comm, 2, id, 0, (ncclConfig_t *)&config);
-    LOG("create(0/"
-        "2);ncclCommInitRankConfig;ncclCommCuDevice;start(100);wait(1);take;drop;");
+    LOG("create(0);"
+        "ncclCommInitRankConfig;ncclCommCuDevice;start(0/2, 100);wait(1);take;drop;");
     setenv("NCCL_COMM_BLOCKING", "0", 1);
     ncclCommInitRank(&comm, 2, id, 0);
     LOG("ncclCommInitRank;");
@@ -105,7 +105,7 @@ static void test_init_fails(void)
     ncclComm_t comm = NULL;
     fake_fail_next(ncclSystemError);
     IS(ncclCommInitRank(&comm, 2, id, 0), ncclSystemError);
-    LOG("create(0/2);ncclCommInitRank;drop;");
+    LOG("create(0);ncclCommInitRank;drop;");
 }
 
 static void test_init_group(void)
@@ -115,9 +115,10 @@ static void test_init_group(void)
     ncclGroupStart();
     ncclCommInitRank(&comms[0], 2, id, 0);
     ncclCommInitRank(&comms[1], 2, id, 1);
-    LOG("ncclGroupStart;create(0/2);ncclCommInitRank;create(1/2);ncclCommInitRank;");
+    LOG("ncclGroupStart;create(0);ncclCommInitRank;create(1);ncclCommInitRank;");
     IS(ncclGroupEnd(), ncclSuccess);
-    LOG("ncclGroupEnd;ncclCommCuDevice;start(100);ncclCommCuDevice;start(101);wait(2);"
+    LOG("ncclGroupEnd;ncclCommCuDevice;start(0/2, 100);ncclCommCuDevice;start(1/2, "
+        "101);wait(2);"
         "take;"
         "drop;take;drop;");
     IS(reduce(comms[1], 1, 1), ncclSuccess);
@@ -134,7 +135,7 @@ static void test_init_group(void)
 static void test_decline(void)
 {
     ncclComm_t comm = make(0);
-    LOG("create(0/2);ncclCommInitRank;ncclCommCuDevice;start(100);wait(1);drop;");
+    LOG("create(0);ncclCommInitRank;ncclCommCuDevice;start(0/2, 100);wait(1);drop;");
     IS(reduce(comm, 1, 1), ncclSuccess);
     LOG("ncclAllReduce;");
     IS(ncclCommDestroy(comm), ncclSuccess);
@@ -144,7 +145,7 @@ static void test_decline(void)
 static void test_none(void)
 {
     ncclComm_t comm = make(0);
-    LOG("create(0/2);ncclCommInitRank;");
+    LOG("create(0);ncclCommInitRank;");
     IS(reduce(comm, 1, 1), ncclSuccess);
     LOG("ncclAllReduce;");
 }

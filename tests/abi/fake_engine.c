@@ -52,23 +52,23 @@ static long number(const char *name)
 struct ips_bringup *ips_bringup_create(const struct ips_bringup_config *config,
                                        char *ret_reason)
 {
-    note("create(%d/%d)", config->rank, config->nranks);
+    note("create(%d)", config->rank);
     if (does("none")) {
         snprintf(ret_reason, IPS_REASON_BYTES, "fake: none");
         return NULL;
     }
     struct ips_bringup *bringup = calloc(1, sizeof *bringup);
     bringup->rank = config->rank;
-    bringup->nranks = config->nranks;
     bringup->settings_bytes = config->settings_bytes;
     memcpy(&bringup->settings, config->settings, config->settings_bytes);
     return bringup;
 }
 
-void ips_bringup_start(struct ips_bringup *bringup, int device)
+void ips_bringup_start(struct ips_bringup *bringup, int nranks, int rank, int device)
 {
-    (void)bringup;
-    note("start(%d)", device);
+    bringup->rank = rank;
+    bringup->nranks = nranks;
+    note("start(%d/%d, %d)", rank, nranks, device);
 }
 
 enum ips_bringup_state ips_bringup_poll(struct ips_bringup *bringup)

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ranks' meeting and their vote. */
+#include "core/rendezvous.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/log.h"
+
+#define STEP_LIMIT_NS 2000000000ull   /* without a step from a peer */
+#define TOTAL_LIMIT_NS 30000000000ull /* in all: PTX may have to be compiled */
+
+static uint64_t now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000ull + (uint64_t)time.tv_nsec;
+}
+
+uint64_t ips_rendezvous_age_ns(const struct ips_rendezvous *r)
+{
+    return now_ns() - r->started_ns;
+}
+
+struct ips_record *ips_rendezvous_own(const struct ips_rendezvous *r)
+{
+    return ips_segment_slot(&r->segment, r->segment.slot);
+}
+
+static int fill_random(void *bytes, size_t count)
+{
+    for (size_t at = 0; at < count; at += 256)
+        if (getentropy((char *)bytes + at, count - at < 256 ? count - at : 256))
+            return -errno;
+    return 0;
+}
+
+int ips_rendezvous_join(struct ips_rendezvous *r, const struct ips_bringup_config *config,
+                        char *ret_reason)
+{
+    int error = ips_segment_open(&r->segment, config->key, config->key_bytes, ret_reason);
+    if (error)
+        return error;
+    r->outcome = IPS_BRINGUP_PENDING;
+    struct ips_record *record = ips_rendezvous_own(r);
+    memset(record, 0, sizeof *record);
+    record->magic = IPS_RECORD_MAGIC;
+    record->layout = IPS_RECORD_VERSION;
+    record->wire_version = IPS_WIRE_VERSION;
+    snprintf(record->version, sizeof record->version, "%s", IPCSHIM_VERSION);
+    record->rank = config->rank;
+    record->nranks = -1;
+    record->key_bytes = (uint32_t)config->key_bytes;
+    memcpy(record->key, config->key, config->key_bytes);
+    record->settings_bytes = (uint32_t)config->settings_bytes;
+    memcpy(record->settings, config->settings, config->settings_bytes);
+    record->channels = config->channels;
+    ips_record_identify(record);
+    error = fill_random(&record->keys, sizeof record->keys);
+    if (!error)
+        error = fill_random(&record->probe_seed, sizeof record->probe_seed);
+    if (error) {
+        snprintf(ret_reason, IPS_REASON_BYTES, "no random numbers: %s", strerror(-error));
+        ips_segment_close(&r->segment);
+        return error;
+    }
+    ips_record_set_state(record, IPS_RECORD_PRESENT);
+    return 0;
+}
+
+void ips_rendezvous_begin(struct ips_rendezvous *r, int nranks, int rank)
+{
+    struct ips_record *record = ips_rendezvous_own(r);
+    r->segment.nranks = nranks;
+    r->segment.rank = rank;
+    r->started_ns = r->stepped_ns = now_ns();
+    record->nranks = nranks;
+    record->rank = rank;
+    ips_record_set_state(record, IPS_RECORD_LOADING);
+    ips_segment_unlink(&r->segment); /* all who will ever come have come */
+}
+
+/* The lowest living rank of this communicator on this host tells a fault to the user; one
+ * whose number is not known yet counts as lower by its slot. */
+static int lowest_here(const struct ips_rendezvous *r)
+{
+    for (int slot = 0; slot < IPS_SEGMENT_SLOTS; slot++) {
+        const struct ips_record *record = ips_segment_slot(&r->segment, slot);
+        if (slot == r->segment.slot || ips_record_state(record) == IPS_RECORD_NONE ||
+            ips_record_dead(record))
+            continue;
+        if (record->rank < 0 ? slot < r->segment.slot : record->rank < r->segment.rank)
+            return 0;
+    }
+    return 1;
+}
+
+/* The end of every set-up that did not succeed, with the reason of the rank that decided.
+ */
+static void end_declined(struct ips_rendezvous *r, uint32_t outcome)
+{
+    uint32_t slot = outcome - IPS_OUTCOME_DECLINED;
+    int fault = 1;
+    if (outcome >= IPS_OUTCOME_DECLINED && slot < IPS_SEGMENT_SLOTS) {
+        const struct ips_record *record = ips_segment_slot(&r->segment, (int)slot);
+        memcpy(r->reason, record->reason, sizeof r->reason);
+        r->reason[sizeof r->reason - 1] = 0;
+        fault = record->fault != 0;
+    } else {
+        snprintf(r->reason, sizeof r->reason,
+                 "the shared segment holds a foreign outcome");
+    }
+    for (char *at = r->reason; *at; at++)
+        if ((unsigned char)*at < ' ')
+            *at = '?';
+    r->outcome = IPS_BRINGUP_DECLINED;
+    ips_log(fault && lowest_here(r) ? IPS_LOG_WARN : IPS_LOG_INFO,
+            "NCCL serves this communicator of %d ranks: %s", r->segment.nranks,
+            r->reason);
+}
+
+void ips_rendezvous_decline(struct ips_rendezvous *r, int fault, const char *reason)
+{
+    struct ips_record *record = ips_rendezvous_own(r);
+    record->fault = (uint32_t)fault;
+    snprintf(record->reason, sizeof record->reason, "rank %d: %.*s", record->rank,
+             IPS_REASON_BYTES - 32, reason);
+    uint32_t outcome =
+        ips_segment_decide(&r->segment, IPS_OUTCOME_DECLINED + (uint32_t)r->segment.slot);
+    if (outcome == IPS_OUTCOME_AGREED && ips_record_state(record) == IPS_RECORD_VOTED)
+        r->outcome = IPS_BRINGUP_AGREED;
+    else
+        end_declined(r, outcome);
+}
+
+void ips_rendezvous_agree(struct ips_rendezvous *r)
+{
+    uint32_t outcome = ips_segment_decide(&r->segment, IPS_OUTCOME_AGREED);
+    if (outcome == IPS_OUTCOME_AGREED)
+        r->outcome = IPS_BRINGUP_AGREED;
+    else
+        end_declined(r, outcome);
+}
+
+int ips_rendezvous_declined(struct ips_rendezvous *r)
+{
+    uint32_t outcome = ips_segment_outcome(&r->segment);
+    if (outcome == IPS_OUTCOME_OPEN || outcome == IPS_OUTCOME_AGREED)
+        return 0;
+    end_declined(r, outcome);
+    return 1;
+}
+
+/* What is wrong with a record, or NULL. */
+static const char *flaw_of(const struct ips_record *mine, const struct ips_record *record)
+{
+    if (record->magic != IPS_RECORD_MAGIC || record->layout != IPS_RECORD_VERSION)
+        return "a foreign record";
+    if (record->wire_version != IPS_WIRE_VERSION ||
+        memcmp(record->version, mine->version, sizeof mine->version))
+        return "another version of the shim";
+    if (record->key_bytes != mine->key_bytes ||
+        memcmp(record->key, mine->key, mine->key_bytes))
+        return "a record of another communicator";
+    if (record->settings_bytes != mine->settings_bytes || record->channels < 1 ||
+        record->channels > IPS_MAX_CHANNELS)
+        return "settings of another kind";
+    return NULL;
+}
+
+int ips_rendezvous_complete(struct ips_rendezvous *r)
+{
+    char reason[IPS_REASON_BYTES];
+    int here = 0;
+    for (int slot = 0; slot < IPS_SEGMENT_SLOTS; slot++)
+        here += ips_record_state(ips_segment_slot(&r->segment, slot)) != IPS_RECORD_NONE;
+    if (here != r->segment.nranks) {
+        snprintf(
+            reason, sizeof reason,
+            "%d of %d ranks have no record here: on another node, without the shim, or "
+            "switched off",
+            r->segment.nranks - here, r->segment.nranks);
+        ips_rendezvous_decline(r, 0, reason);
+        return 0;
+    }
+    for (int slot = 0; slot < r->segment.nranks; slot++) {
+        const struct ips_record *record = ips_segment_slot(&r->segment, slot);
+        const char *flaw = flaw_of(ips_rendezvous_own(r), record);
+        if (!flaw)
+            continue;
+        snprintf(reason, sizeof reason,
+                 "rank %d has %s (%.15s, wire %u; here %s, wire %u)", record->rank, flaw,
+                 record->version, record->wire_version, IPCSHIM_VERSION,
+                 (unsigned)IPS_WIRE_VERSION);
+        ips_rendezvous_decline(r, 1, reason);
+        return 0;
+    }
+    return 1;
+}
+
+int ips_rendezvous_numbered(struct ips_rendezvous *r)
+{
+    if (!ips_rendezvous_reached(r, IPS_RECORD_LOADING))
+        return 0;
+    unsigned numbers = 0;
+    for (int slot = 0; slot < r->segment.nranks; slot++) {
+        const struct ips_record *record = ips_segment_slot(&r->segment, slot);
+        int rank = record->rank;
+        if (record->nranks == r->segment.nranks && rank >= 0 &&
+            rank < r->segment.nranks) {
+            r->segment.slot_of[rank] = slot;
+            numbers |= 1u << rank;
+        }
+    }
+    if (numbers == (1u << r->segment.nranks) - 1)
+        return 1;
+    ips_rendezvous_decline(r, 1, "the records do not hold each rank once");
+    return 0;
+}
+
+int ips_rendezvous_reached(struct ips_rendezvous *r, enum ips_record_state state)
+{
+    char reason[IPS_REASON_BYTES];
+    const uint64_t now = now_ns();
+    int behind = -1;
+    for (int slot = 0; slot < r->segment.nranks; slot++) {
+        uint32_t at = ips_record_state(ips_segment_slot(&r->segment, slot));
+        if (at != r->seen[slot]) {
+            r->seen[slot] = at;
+            r->stepped_ns = now;
+        }
+        if (at < (uint32_t)state)
+            behind = slot;
+    }
+    if (behind < 0)
+        return 1;
+    /* A rank may still be in NCCL's init, or load kernels: it has until the end. */
+    const int slow = r->seen[behind] <= IPS_RECORD_LOADING;
+    const struct ips_record *record = ips_segment_slot(&r->segment, behind);
+    if (ips_record_dead(record))
+        snprintf(reason, sizeof reason, "rank %d (pid %d) ended during the set-up",
+                 record->rank, record->pid);
+    else if (now - r->started_ns > TOTAL_LIMIT_NS ||
+             (!slow && now - r->stepped_ns > STEP_LIMIT_NS))
+        snprintf(
+            reason, sizeof reason,
+            "rank %d (pid %d) makes no step in the set-up (state %u): stopped or hung?",
+            record->rank, record->pid, r->seen[behind]);
+    else
+        return 0;
+    ips_rendezvous_decline(r, 1, reason);
+    return 0;
+}

@@ -100,6 +100,23 @@ static void test_thresholds(unsigned ranks, int type)
     CHECK(proto == IPS_SIMPLE && gone, "the whole range was seen");
 }
 
+/* By itself the engine takes small messages or none, never large ones only. */
+static void test_default_range(void)
+{
+    for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++) {
+        int gone = 0;
+        for (uint64_t count = 1; count < UINT64_C(1) << 40; count = count * 5 / 4 + 1) {
+            struct ips_decision d =
+                ips_policy_decide(&ips_policy_defaults, ranks, count, IPS_INT8, IPS_SUM);
+            check_sound(&d, &ips_policy_defaults);
+            CHECK(!gone || d.route == IPS_ROUTE_NCCL, "%u ranks, %llu", ranks,
+                  (unsigned long long)count);
+            gone = d.route == IPS_ROUTE_NCCL;
+        }
+        CHECK(gone, "what is shown to be faster has an end");
+    }
+}
+
 static void test_exact_edges(void)
 {
     struct ips_policy_settings s = ips_policy_defaults;
@@ -203,6 +220,7 @@ int main(void)
     for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++)
         for (int type = 0; type < IPS_TYPES; type++)
             test_thresholds(ranks, type);
+    test_default_range();
     test_exact_edges();
     test_auto();
     test_forced();

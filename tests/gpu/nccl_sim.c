@@ -22,6 +22,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices);
 ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *comm,
                            ncclConfig_t *config);
+ncclResult_t ncclCommShrink(ncclComm_t parent, int *excluded, int count, ncclComm_t *comm,
+                            ncclConfig_t *config, int flags);
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int n, int rank, int ids,
+                                      ncclUniqueId *id, ncclConfig_t *config);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
@@ -43,6 +47,12 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count,
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count,
                                ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                                gpu_stream stream);
+ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type,
+                          ncclComm_t comm, gpu_stream stream);
+ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                        int root, ncclComm_t comm, gpu_stream stream);
+ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                         int root, ncclComm_t comm, gpu_stream stream);
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, gpu_stream stream);
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer,
@@ -225,6 +235,93 @@ static void run_split(struct rank *self)
         WANT(ncclCommDestroy(none) == 0);
 }
 
+/* All but the middle rank go on, also with what hangs on the old communicator. */
+static void run_shrink(struct rank *self)
+{
+    int out = 1, n = self->n, rank = -1;
+    ncclComm_t child = NULL;
+    if (self->rank == out)
+        return;
+    WANT(ncclAllReduce(self->in, self->out, 1, 7, 0, self->comm, self->stream) == 0);
+    WANT(ncclCommShrink(self->comm, &out, 0, &child, NULL, 1) == ncclInvalidArgument);
+    WANT(ncclCommShrink(self->comm, &out, 1, &child, NULL, 1) == 0);
+    WANT(ncclCommUserRank(child, &rank) == 0 && rank == self->rank - (self->rank > out));
+    fill(self, COUNT, 1);
+    WANT(ncclAllReduce(self->in, self->out, COUNT, 7, 0, child, self->stream) == 0);
+    finish(self);
+    WANT(is(self->out, COUNT, (float)(SUM(n) - out - 1)));
+    WANT(ncclCommDestroy(child) == 0);
+}
+
+/* Each rank sends every rank its part; then parts go to rank 1, and come back. */
+static void run_parts(struct rank *self)
+{
+    const int n = self->n, each = 30011;
+    for (int r = 0; r < n; r++)
+        for (int i = 0; i < each; i++)
+            self->in[r * each + i] = (float)((self->rank + 1) * (r + 1) * (i % 100));
+    WANT(ncclAlltoAll(self->in, self->out, each, 7, self->comm, self->stream) == 0);
+    finish(self);
+    for (int r = 0; r < n; r++)
+        WANT(is(self->out + r * each, each, (float)((r + 1) * (self->rank + 1))));
+    fill(self, each, 1);
+    WANT(ncclGather(self->in, self->out, each, 7, 1, self->comm, self->stream) == 0);
+    finish(self);
+    for (int r = 0; r < n && self->rank == 1; r++)
+        WANT(is(self->out + r * each, each, (float)(r + 1)));
+    WANT(ncclScatter(self->out, self->in, each, 7, 1, self->comm, self->stream) == 0);
+    finish(self);
+    WANT(is(self->in, each, (float)(self->rank + 1)));
+}
+
+static void run_scalable(struct rank *self)
+{
+    ncclUniqueId ids[2] = {self->id, self->id};
+    ids[1].internal[0]++;
+    open_device(self, self->rank);
+    WANT(ncclCommInitRankScalable(&self->comm, self->n, self->rank, 0, ids, NULL) ==
+         ncclInvalidArgument);
+    WANT(ncclCommInitRankScalable(&self->comm, self->n, self->rank, 2, ids, NULL) == 0);
+    fill(self, COUNT, 1);
+    WANT(ncclAllReduce(self->in, self->out, COUNT, 7, 0, self->comm, self->stream) == 0);
+    finish(self);
+    WANT(is(self->out, COUNT, (float)SUM(self->n)));
+    WANT(ncclCommDestroy(self->comm) == 0);
+}
+
+static void slow(void *data)
+{
+    (void)data;
+    usleep(30000);
+}
+
+/* Replays and eager calls by turns on two streams, where the first one is slow: each
+ * sums what the one before wrote. */
+static void run_mixed(struct rank *self)
+{
+    gpu_stream other;
+    gpu_graph graph;
+    gpu_exec exec;
+    float sum = 1;
+    WANT(cuStreamCreate(&other, GPU_STREAM_NON_BLOCKING) == 0);
+    fill(self, 100, 1);
+    WANT(cuStreamBeginCapture_v2(other, 1) == 0);
+    WANT(cuLaunchHostFunc(other, slow, NULL) == 0);
+    WANT(ncclAllReduce(self->in, self->in, 100, 7, 0, self->comm, other) == 0);
+    WANT(cuStreamEndCapture(other, &graph) == 0);
+    WANT(cuGraphInstantiateWithFlags(&exec, graph, 0) == 0);
+    for (int i = 0; i < 3; i++) {
+        WANT(cuGraphLaunch(exec, other) == 0);
+        WANT(cuLaunchHostFunc(self->stream, slow, NULL) == 0);
+        WANT(ncclAllReduce(self->in, self->in, 100, 7, 0, self->comm, self->stream) == 0);
+        sum *= (float)(self->n * self->n);
+    }
+    finish(self);
+    WANT(cuStreamSynchronize(other) == 0);
+    WANT(is(self->in, 100, sum / (float)self->n * (float)SUM(self->n)));
+    WANT(cuGraphExecDestroy(exec) == 0 && cuGraphDestroy(graph) == 0);
+}
+
 static void run_capture(struct rank *self)
 {
     gpu_graph graph;
@@ -317,6 +414,36 @@ static void run_nonblocking(struct rank *self)
     WANT(ncclCommDestroy(self->comm) == 0);
 }
 
+static ncclResult_t settled(ncclComm_t comm)
+{
+    ncclResult_t state = ncclInProgress;
+    while (!bad && state == ncclInProgress)
+        WANT(ncclCommGetAsyncError(comm, &state) == 0);
+    return state;
+}
+
+/* The handle comes late; until then the parent is in progress. */
+static void run_late_split(struct rank *self)
+{
+    ncclConfig_t config[8] = {
+        {.size = sizeof config, .magic = 0xcafebeef, .version = 22809}};
+    ncclComm_t child = (ncclComm_t)1, none = (ncclComm_t)1;
+    ncclResult_t state;
+    int count = 0;
+    open_device(self, self->rank);
+    WANT(ncclCommInitRankConfig(&self->comm, self->n, self->id, self->rank, config) ==
+         ncclInProgress);
+    WANT(settled(self->comm) == 0);
+    WANT(ncclCommSplit(self->comm, 0, 0, &child, NULL) == ncclInProgress);
+    WANT(!child && ncclCommGetAsyncError(self->comm, &state) == 0 &&
+         state == ncclInProgress);
+    WANT(settled(self->comm) == 0 && child);
+    WANT(ncclCommCount(child, &count) == 0 && count == self->n);
+    WANT(ncclCommSplit(self->comm, -1, 0, &none, NULL) == ncclInProgress && !none);
+    WANT(settled(self->comm) == 0 && !none);
+    WANT(ncclCommDestroy(child) == 0 && ncclCommDestroy(self->comm) == 0);
+}
+
 /* One thread, n devices; the ranks' buffers are in one process. */
 static void run_init_all(struct rank *self)
 {
@@ -401,6 +528,11 @@ int main(void)
     in_ranks(3, run_streams, 0, "issue order over streams, and a group's streams joined");
     in_ranks(2, run_refusals, 0, "bad arguments and groups");
     in_ranks(3, run_nonblocking, 1, "a non-blocking communicator");
+    in_ranks(3, run_late_split, 1, "a non-blocking split");
+    in_ranks(4, run_scalable, 1, "an init with two ids");
+    in_ranks(4, run_shrink, 0, "shrunk, with an unfinished call");
+    in_ranks(4, run_parts, 0, "parts to all, to one and from one");
+    in_ranks(3, run_mixed, 0, "issue order over replays and streams");
     in_ranks(1, run_init_all, 1, "one thread with three communicators");
     in_ranks(2, run_failure, 1, "failures on request, and the deadline");
     return tap_end();

@@ -34,6 +34,15 @@ SIM_NCCL(ncclResult_t, ncclAllGather,
 SIM_NCCL(ncclResult_t, ncclReduceScatter,
          (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
           ncclComm_t comm, gpu_stream stream));
+SIM_NCCL(ncclResult_t, ncclAlltoAll,
+         (const void *send, void *recv, size_t count, ncclDataType_t type,
+          ncclComm_t comm, gpu_stream stream));
+SIM_NCCL(ncclResult_t, ncclGather,
+         (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+          ncclComm_t comm, gpu_stream stream));
+SIM_NCCL(ncclResult_t, ncclScatter,
+         (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+          ncclComm_t comm, gpu_stream stream));
 SIM_NCCL(ncclResult_t, ncclSend,
          (const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
           gpu_stream stream));
@@ -158,10 +167,11 @@ static ncclResult_t submit(const struct sim_job *job)
         return sim_group_fail(ncclInvalidArgument);
     if (!job->count)
         return ncclSuccess;
-    int sends = job->call != SIM_RECV &&
-                (job->call != SIM_BROADCAST || job->comm->rank == job->root);
-    int receives = job->call != SIM_SEND &&
-                   (job->call != SIM_REDUCE || job->comm->rank == job->root);
+    int at_root = job->comm->rank == job->root;
+    int from_root = job->call == SIM_BROADCAST || job->call == SIM_SCATTER;
+    int to_root = job->call == SIM_REDUCE || job->call == SIM_GATHER;
+    int sends = job->call != SIM_RECV && (!from_root || at_root);
+    int receives = job->call != SIM_SEND && (!to_root || at_root);
     if ((sends && !job->send) || (receives && !job->recv))
         return sim_group_fail(ncclInvalidArgument);
     return sim_group_add_job(job);
@@ -250,6 +260,47 @@ ncclResult_t pncclReduceScatter(const void *send, void *recv, size_t count,
                                     .count = count,
                                     .type = type,
                                     .op = op,
+                                    .stream = stream});
+}
+
+ncclResult_t pncclAlltoAll(const void *send, void *recv, size_t count,
+                           ncclDataType_t type, ncclComm_t comm, gpu_stream stream)
+{
+    ENTER_CALL(0, 0);
+    return submit(&(struct sim_job){.call = SIM_ALL_TO_ALL,
+                                    .comm = comm,
+                                    .send = send,
+                                    .recv = recv,
+                                    .count = count,
+                                    .type = type,
+                                    .stream = stream});
+}
+
+ncclResult_t pncclGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                         int root, ncclComm_t comm, gpu_stream stream)
+{
+    ENTER_CALL(0, root);
+    return submit(&(struct sim_job){.call = SIM_GATHER,
+                                    .comm = comm,
+                                    .send = send,
+                                    .recv = recv,
+                                    .count = count,
+                                    .type = type,
+                                    .root = root,
+                                    .stream = stream});
+}
+
+ncclResult_t pncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                          int root, ncclComm_t comm, gpu_stream stream)
+{
+    ENTER_CALL(0, root);
+    return submit(&(struct sim_job){.call = SIM_SCATTER,
+                                    .comm = comm,
+                                    .send = send,
+                                    .recv = recv,
+                                    .count = count,
+                                    .type = type,
+                                    .root = root,
                                     .stream = stream});
 }
 

@@ -19,8 +19,9 @@ SIM_NCCL(ncclResult_t, ncclCommInitRank,
 SIM_NCCL(ncclResult_t, ncclCommInitRankConfig,
          (ncclComm_t * comm, int n, ncclUniqueId id, int rank, ncclConfig_t *config));
 SIM_NCCL(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int n, const int *devices));
-SIM_NCCL(ncclResult_t, ncclCommSplit,
-         (ncclComm_t parent, int color, int key, ncclComm_t *comm, ncclConfig_t *config));
+SIM_NCCL(ncclResult_t, ncclCommInitRankScalable,
+         (ncclComm_t * comm, int n, int rank, int ids, ncclUniqueId *id,
+          ncclConfig_t *config));
 SIM_NCCL(ncclResult_t, ncclCommFinalize, (ncclComm_t comm));
 SIM_NCCL(ncclResult_t, ncclCommDestroy, (ncclComm_t comm));
 SIM_NCCL(ncclResult_t, ncclCommAbort, (ncclComm_t comm));
@@ -76,7 +77,7 @@ static int attach(struct ncclComm *comm)
     return error;
 }
 
-static struct ncclComm *comm_create(int blocking)
+struct ncclComm *sim_comm_create(int blocking)
 {
     struct ncclComm *comm = calloc(1, sizeof *comm);
     if (!comm)
@@ -95,7 +96,7 @@ static struct ncclComm *comm_create(int blocking)
     return comm;
 }
 
-static int blocking_of(const ncclConfig_t *config, int otherwise)
+int sim_config_blocking(const ncclConfig_t *config, int otherwise)
 {
     if (!config || config->magic != CONFIG_MAGIC || config->size < sizeof *config)
         return otherwise;
@@ -108,7 +109,7 @@ static ncclResult_t init_rank(ncclComm_t *ret_comm, int nranks, const ncclUnique
     if (!ret_comm || nranks < 1 || nranks > SIM_RANKS_MAX || rank < 0 || rank >= nranks)
         return sim_group_fail(ncclInvalidArgument);
     struct sim_init *init = calloc(1, sizeof *init);
-    struct ncclComm *comm = comm_create(blocking);
+    struct ncclComm *comm = sim_comm_create(blocking);
     if (!init || !comm)
         return sim_group_fail(ncclUnhandledCudaError);
     comm->nranks = nranks;
@@ -129,7 +130,21 @@ ncclResult_t pncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, i
                                      ncclConfig_t *config)
 {
     SIM_NCCL_ENTER("ranks=%d rank=%d", n, rank);
-    return init_rank(comm, n, &id, rank, blocking_of(config, 1));
+    return init_rank(comm, n, &id, rank, sim_config_blocking(config, 1));
+}
+
+/* The ids only share the work of the bootstrap: all of them together are the key. */
+ncclResult_t pncclCommInitRankScalable(ncclComm_t *comm, int n, int rank, int ids,
+                                       ncclUniqueId *id, ncclConfig_t *config)
+{
+    SIM_NCCL_ENTER("ranks=%d rank=%d ids=%d", n, rank, ids);
+    if (!id || ids < 1 || ids > n)
+        return sim_group_fail(ncclInvalidArgument);
+    ncclUniqueId key = id[0];
+    for (int i = 1; i < ids; i++)
+        for (size_t b = 0; b < sizeof key.internal; b++)
+            key.internal[b] = (char)(key.internal[b] * 31 + id[i].internal[b]);
+    return init_rank(comm, n, &key, rank, sim_config_blocking(config, 1));
 }
 
 static ncclResult_t init_on(ncclComm_t *comm, int n, const ncclUniqueId *id, int rank,
@@ -171,30 +186,6 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
     return pncclGroupEnd();
 }
 
-ncclResult_t pncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *comm,
-                            ncclConfig_t *config)
-{
-    SIM_NCCL_ENTER("color=%d key=%d", color, key);
-    ncclResult_t result = sim_comm_ready(parent);
-    if (!result && (!comm || color < -1))
-        result = ncclInvalidArgument;
-    if (result)
-        return sim_group_fail(result);
-    int blocking = blocking_of(config, parent->blocking);
-    struct sim_init *init = calloc(1, sizeof *init);
-    struct ncclComm *child = comm_create(blocking);
-    if (!init || !child)
-        return sim_group_fail(ncclUnhandledCudaError);
-    *init = (struct sim_init){.comm = child,
-                              .ret_comm = comm,
-                              .parent = parent,
-                              .color = color,
-                              .split_key = key,
-                              .blocking = blocking};
-    *comm = NULL;
-    return sim_group_add_init(init);
-}
-
 static void drain(const struct ncclComm *comm)
 {
     while (__atomic_load_n(&comm->pending, __ATOMIC_ACQUIRE) ||
@@ -216,7 +207,7 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm)
 }
 
 /* Graphs may still run captured work, so a communicator with any is kept for good. */
-static void comm_free(struct ncclComm *comm)
+void sim_comm_free(struct ncclComm *comm)
 {
     comm->magic = 0;
     simgpu_quiet(1);
@@ -240,7 +231,7 @@ ncclResult_t pncclCommDestroy(ncclComm_t comm)
     if (!sim_comm_valid(comm))
         return sim_nccl_error(ncclInvalidArgument, "comm argument is invalid");
     drain(comm);
-    comm_free(comm);
+    sim_comm_free(comm);
     return ncclSuccess;
 }
 

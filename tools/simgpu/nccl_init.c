@@ -15,6 +15,7 @@
 #include "tools/simgpu/nccl_sim.h"
 
 #define NO_COLOR (-1)
+#define LATE_US 2000 /* what is not blocking takes time even when all ranks are there */
 
 enum state { NEW, SPLITTING, JOINING, READY, FAILED };
 
@@ -103,7 +104,7 @@ static void child_of(struct sim_init *init, uint64_t number)
     struct ncclComm *parent = init->parent, *comm = init->comm;
     struct sim_slot *slot = parent->segment->slot;
     for (int r = 0; r < parent->nranks; r++) {
-        if (slot[r].split_color[number % 2] != init->color)
+        if (init->excluded >> r & 1 || slot[r].split_color[number % 2] != init->color)
             continue;
         int key = slot[r].split_key[number % 2];
         comm->nranks++;
@@ -111,7 +112,7 @@ static void child_of(struct sim_init *init, uint64_t number)
             key < init->split_key || (key == init->split_key && r < parent->rank);
     }
     uint64_t parts[] = {hash(&parent->key, sizeof parent->key, 1), number,
-                        (uint64_t)init->color};
+                        (uint64_t)init->color, init->excluded};
     memcpy(comm->key.internal, parts, sizeof parts);
 }
 
@@ -121,33 +122,32 @@ static int poll_split(struct sim_init *init)
     uint64_t number = parent->split - 1;
     for (int r = 0; r < parent->nranks; r++) {
         const uint64_t *posted = &parent->segment->slot[r].split_posted;
+        if (init->excluded >> r & 1)
+            continue;
         if (__atomic_load_n(posted, __ATOMIC_ACQUIRE) < number + 1)
             return SPLITTING;
     }
-    if (init->color == NO_COLOR) {
-        *init->ret_comm = NULL;
+    if (init->color == NO_COLOR)
         return READY;
-    }
     child_of(init, number);
-    *init->ret_comm = init->comm;
     return join_segment(init->comm);
 }
 
 static void finish(struct sim_init *init)
 {
     struct ncclComm *comm = init->comm;
-    if (!comm)
+    ncclResult_t result = init->state == READY ? ncclSuccess : ncclSystemError;
+    if (init->state == FAILED && comm->name[0])
+        shm_unlink(comm->name);
+    __atomic_store_n(&comm->state, (int)result, __ATOMIC_RELEASE);
+    if (!init->parent)
         return;
-    if (init->state == READY && init->parent && init->color == NO_COLOR) {
-        free(comm);
-    } else {
-        if (init->state == FAILED && comm->name[0])
-            shm_unlink(comm->name);
-        __atomic_store_n(&comm->state,
-                         init->state == READY ? ncclSuccess : ncclSystemError,
-                         __ATOMIC_RELEASE);
-    }
-    init->comm = NULL;
+    if (init->color == NO_COLOR || result)
+        sim_comm_free(comm);
+    else
+        __atomic_store_n(init->ret_comm, comm, __ATOMIC_RELEASE);
+    if (!init->parent->blocking)
+        __atomic_store_n(&init->parent->state, (int)result, __ATOMIC_RELEASE);
 }
 
 static void step(struct sim_init *init)
@@ -201,6 +201,7 @@ static ncclResult_t bring_up(struct sim_init *inits)
 
 static void *bring_up_thread(void *inits)
 {
+    usleep(LATE_US);
     bring_up(inits);
     return NULL;
 }
@@ -213,6 +214,9 @@ ncclResult_t sim_inits_run(struct sim_init *inits)
         blocking &= i->blocking;
     if (blocking)
         return bring_up(inits);
+    for (struct sim_init *i = inits; i; i = i->next)
+        if (i->parent)
+            __atomic_store_n(&i->parent->state, (int)ncclInProgress, __ATOMIC_RELEASE);
     if (pthread_create(&thread, NULL, bring_up_thread, inits) != 0)
         return bring_up(inits);
     pthread_detach(thread);

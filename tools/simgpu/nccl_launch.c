@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Puts a communicator's calls on a stream as host functions, so that they keep the
  * stream's order and can be captured. Calls on one communicator keep their issue order
- * over all streams while they are not captured; all streams of a group are joined before
- * and after. */
+ * over all streams, a replay counting as issued when it is launched; all streams of a
+ * group are joined before and after. */
 #include <stdlib.h>
 
 #include "tools/simgpu/cuda_api.h"
@@ -119,6 +119,26 @@ static int enqueue_all(struct ncclComm *comm, struct sim_job *jobs, gpu_stream s
     return error;
 }
 
+/* In a capture the event's record and the wait for it are nodes, which bind when the
+ * graph is launched. */
+static int order_before(struct ncclComm *comm, gpu_stream stream, int captured)
+{
+    if (captured)
+        return cuStreamWaitEvent(stream, comm->order, GPU_EVENT_EXTERNAL);
+    if (comm->captured || (comm->has_last && comm->last_stream != stream))
+        return cuStreamWaitEvent(stream, comm->order, 0);
+    return 0;
+}
+
+static int order_after(struct ncclComm *comm, gpu_stream stream, int captured)
+{
+    if (captured)
+        return cuEventRecordWithFlags(comm->order, stream, GPU_EVENT_EXTERNAL);
+    comm->last_stream = stream;
+    comm->has_last = 1;
+    return cuEventRecord(comm->order, stream);
+}
+
 static int launch(struct ncclComm *comm, struct sim_job *jobs)
 {
     int status = 0, error;
@@ -132,8 +152,8 @@ static int launch(struct ncclComm *comm, struct sim_job *jobs)
     size_t count = other_streams(jobs, others);
     error = cuStreamIsCapturing(stream, &status);
     int captured = status != GPU_CAPTURE_NONE;
-    if (!error && !captured && comm->has_last && comm->last_stream != stream)
-        error = cuStreamWaitEvent(stream, comm->order, 0);
+    if (!error)
+        error = order_before(comm, stream, captured);
     if (!error)
         error = join_streams(comm, stream, others, count, 0);
     if (error)
@@ -142,11 +162,8 @@ static int launch(struct ncclComm *comm, struct sim_job *jobs)
         error = enqueue_all(comm, jobs, stream, captured);
     if (!error)
         error = join_streams(comm, stream, others, count, 1);
-    if (!error && !captured) {
-        error = cuEventRecord(comm->order, stream);
-        comm->last_stream = stream;
-        comm->has_last = 1;
-    }
+    if (!error)
+        error = order_after(comm, stream, captured);
     free(others);
     return error;
 }

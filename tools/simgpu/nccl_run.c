@@ -158,8 +158,14 @@ static void reduce_round(const struct sim_job *job, void *into, size_t count)
         sim_scale_average(into, count, job->type, comm->nranks);
 }
 
+static int gathers(const struct sim_job *job)
+{
+    return job->call == SIM_ALL_GATHER || job->call == SIM_GATHER ||
+           job->call == SIM_ALL_TO_ALL;
+}
+
 /* One stretch of `count` elements: `from` is this rank's (NULL: none); `reduced` gets the
- * reduction, `gathered` rank r's elements at r * count (stride 0: rank `root`'s only). */
+ * reduction, `gathered` rank r's elements at r * count, or rank `root`'s only. */
 static int stretch(struct sim_job *job, const char *from, char *reduced, char *gathered)
 {
     struct ncclComm *comm = job->comm;
@@ -170,14 +176,31 @@ static int stretch(struct sim_job *job, const char *from, char *reduced, char *g
             return -1;
         if (reduced)
             reduce_round(job, reduced + at * bytes, count);
-        if (gathered && job->call == SIM_BROADCAST)
+        if (gathered && !gathers(job))
             memcpy(gathered + at * bytes, chunk(comm, job->root), count * bytes);
-        for (int r = 0; gathered && job->call == SIM_ALL_GATHER && r < comm->nranks; r++)
+        for (int r = 0; gathered && gathers(job) && r < comm->nranks; r++)
             memcpy(gathered + ((size_t)r * job->count + at) * bytes, chunk(comm, r),
                    count * bytes);
         round_end(comm);
     }
     return 0;
+}
+
+/* A stretch for each rank's part of the input. */
+static void run_parts(struct sim_job *job)
+{
+    const char *send = job->send;
+    int rank = job->comm->rank, error = 0;
+    for (int r = 0; r < job->comm->nranks && !error; r++) {
+        const char *part = send + (size_t)r * job->count * sim_type_bytes(job->type);
+        char *into = r == rank ? job->recv : NULL;
+        if (job->call == SIM_REDUCE_SCATTER)
+            error = stretch(job, part, into, NULL);
+        else if (job->call == SIM_ALL_TO_ALL)
+            error = stretch(job, part, NULL, into);
+        else
+            error = stretch(job, rank == job->root ? part : NULL, NULL, into);
+    }
 }
 
 static void run(struct sim_job *job)
@@ -198,12 +221,11 @@ static void run(struct sim_job *job)
     case SIM_ALL_GATHER:
         stretch(job, send, NULL, recv);
         break;
-    default: /* SIM_REDUCE_SCATTER: one reduction per rank */
-        for (int r = 0; r < job->comm->nranks; r++) {
-            size_t offset = (size_t)r * job->count * sim_type_bytes(job->type);
-            if (stretch(job, send + offset, r == rank ? recv : NULL, NULL))
-                break;
-        }
+    case SIM_GATHER:
+        stretch(job, send, NULL, rank == job->root ? recv : NULL);
+        break;
+    default:
+        run_parts(job);
     }
 }
 

@@ -97,7 +97,7 @@ struct ncclComm {
     int pending;  /* enqueued, not captured, not yet run */
     int captured; /* some graph may still run work of this communicator */
     gpu_context context;
-    gpu_event order, join; /* order: last eager call; join: streams of a group */
+    gpu_event order, join; /* order: the last call; join: streams of a group */
     gpu_stream last_stream;
     int has_last;
     pthread_mutex_t running; /* work of two streams never interleaves */
@@ -123,6 +123,9 @@ enum sim_call {
     SIM_REDUCE_SCATTER,
     SIM_SEND,
     SIM_RECV,
+    SIM_ALL_TO_ALL,
+    SIM_GATHER,
+    SIM_SCATTER,
 };
 
 struct sim_job {
@@ -163,6 +166,10 @@ uint64_t sim_nccl_now_ns(void);
 int sim_comm_valid(const struct ncclComm *comm);
 /* As ncclCommEnsureReady: valid and not in progress. */
 ncclResult_t sim_comm_ready(const struct ncclComm *comm);
+/* On the caller's device, in progress. NULL on a failure. */
+struct ncclComm *sim_comm_create(int blocking);
+void sim_comm_free(struct ncclComm *comm);
+int sim_config_blocking(const ncclConfig_t *config, int otherwise);
 
 /* nccl_group.c: both run at once outside a group. */
 struct sim_init;
@@ -175,8 +182,9 @@ ncclResult_t sim_group_fail(ncclResult_t result); /* an argument error inside a 
 struct sim_init {
     struct sim_init *next;
     struct ncclComm *comm, **ret_comm;
-    struct ncclComm *parent; /* split */
+    struct ncclComm *parent; /* split or shrunk */
     int color, split_key, blocking;
+    uint64_t excluded; /* shrunk: ranks of the parent that don't take part */
     int state;
 };
 ncclResult_t sim_inits_run(struct sim_init *inits);

@@ -55,6 +55,8 @@ static void decline(struct ips_bringup *b, int fault, const char *reason)
 
 static void advance(struct ips_bringup *b, enum ips_record_state state, enum phase next)
 {
+    ips_log(IPS_LOG_TRACE, "rank %d of %d: set-up has reached state %d",
+            b->meeting.segment.rank, b->meeting.segment.nranks, state);
     ips_record_set_state(own(b), state);
     b->phase = next;
 }
@@ -62,7 +64,6 @@ static void advance(struct ips_bringup *b, enum ips_record_state state, enum pha
 struct ips_bringup *ips_bringup_create(const struct ips_bringup_config *config,
                                        char *ret_reason)
 {
-    ips_slab_sweep();
     if (in_child) {
         snprintf(ret_reason, IPS_REASON_BYTES,
                  "a child of a process that used the engine");
@@ -111,6 +112,7 @@ static void export_slab(struct ips_bringup *b)
 {
     char reason[IPS_REASON_BYTES] = "";
     int pushed = 0;
+    ips_slab_sweep();
     b->device = ips_device_get(b->ordinal, reason);
     if (!b->device) {
         decline(b, 1, reason);
@@ -258,8 +260,8 @@ static void verify_probe(struct ips_bringup *b)
     int peer = bad & 1 ? (rank + n - 1) % n : (rank + 1) % n;
     snprintf(
         reason, sizeof reason,
-        "the link from rank %d (GPU %.31s) to rank %d (GPU %.31s) loses writes: check "
-        "ACS and the IOMMU (iommu=pt)",
+        "what rank %d (GPU %.31s) writes to rank %d (GPU %.31s) does not arrive within "
+        "0.5 s: a link that drops writes (see ACS and IOMMU, iommu=pt), or a busy GPU",
         peer, record_of(b, peer)->bus_id, rank, own(b)->bus_id);
     decline(b, 1, reason);
 }

@@ -37,7 +37,8 @@ static int find_kernels(struct ips_device *device, gpu_module module, char *ret_
     };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         int registers;
-        int error = device->gpu->cuModuleGetFunction(wanted[i].slot, module, wanted[i].name);
+        int error =
+            device->gpu->cuModuleGetFunction(wanted[i].slot, module, wanted[i].name);
         if (!error)
             error = device->gpu->cuFuncGetAttribute(&registers, GPU_FUNCTION_REGISTERS,
                                                     *wanted[i].slot);
@@ -48,7 +49,8 @@ static int find_kernels(struct ips_device *device, gpu_module module, char *ret_
 }
 
 /* The loaded module was built from the same wire.h as this code. */
-static int check_version(const struct ips_device *device, gpu_module module, char *ret_reason)
+static int check_version(const struct ips_device *device, gpu_module module,
+                         char *ret_reason)
 {
     const struct ips_gpu_api *gpu = device->gpu;
     gpu_ptr address = 0;

@@ -27,21 +27,10 @@ int ips_engine_error(const struct ips_engine *engine)
     return __atomic_load_n(&engine->error, __ATOMIC_ACQUIRE);
 }
 
-static unsigned size_class(uint64_t bytes)
-{
-    unsigned class = bytes ? 63 - (unsigned)__builtin_clzll(bytes) : 0;
-    return class < IPS_SIZE_CLASSES ? class : IPS_SIZE_CLASSES - 1;
-}
-
-static unsigned type_bytes(enum ips_type type)
-{
-    static const unsigned char bytes[IPS_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
-    return bytes[type];
-}
-
 static int launch(struct ips_engine *engine, const struct ips_allreduce *call)
 {
     const int n = engine->segment.nranks, rank = engine->segment.rank;
+    const unsigned element = ips_element_bytes(call->type);
     struct ips_allreduce_args args = {
         .in = call->in,
         .out = call->out,
@@ -54,8 +43,8 @@ static int launch(struct ips_engine *engine, const struct ips_allreduce *call)
         .nranks = (uint32_t)n,
         .type = call->type,
         .op = call->op,
-        .counter = call->proto * IPS_SIZE_CLASSES +
-                   size_class(call->count * type_bytes(call->type)),
+        .counter = ips_counter_of(call->proto, call->count * element),
+        .element = element,
         .prev_peer = (uint32_t)((rank + n - 1) % n),
         .next_peer = (uint32_t)((rank + 1) % n),
         .report_ns = engine->report_ns,
@@ -67,26 +56,37 @@ static int launch(struct ips_engine *engine, const struct ips_allreduce *call)
                                   NULL));
 }
 
+/* An error before the launch leaves everything as it was: the stream or its capture is
+ * not usable. After the launch it breaks the communicator. */
+static int enqueue(struct ips_engine *engine, const struct ips_allreduce *call,
+                   int *ret_captured)
+{
+    const struct ips_gpu_api *gpu = engine->device->gpu;
+    if (ips_order_begin(&engine->order, gpu, call->stream, ret_captured) ||
+        launch(engine, call))
+        return -EINVAL;
+    if (ips_order_end(&engine->order, gpu, call->stream, *ret_captured))
+        return fail(engine, -EIO);
+    return 0;
+}
+
 int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *call,
                          int *ret_captured)
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;
+    int pushed = 0;
+    *ret_captured = 0;
     if (ips_engine_error(engine))
         return -EIO;
-    *ret_captured = 0;
+    if (call->channels > engine->channels || call->threads > IPS_MAX_THREADS)
+        return -EINVAL;
     if (!call->count)
         return 0;
-    int pushed = 0;
-    int error = ips_gpu_enter(gpu, engine->device->context, &pushed);
-    if (error)
-        return fail(engine, -EIO);
-    error = ips_order_begin(&engine->order, gpu, call->stream, ret_captured);
-    if (!error)
-        error = launch(engine, call);
-    if (!error)
-        error = ips_order_end(&engine->order, gpu, call->stream, *ret_captured);
+    if (ips_gpu_enter(gpu, engine->device->context, &pushed))
+        return -EIO;
+    int error = enqueue(engine, call, ret_captured);
     ips_gpu_leave(gpu, pushed);
-    return error ? fail(engine, -EIO) : 0;
+    return error;
 }
 
 int ips_engine_forward_begin(struct ips_engine *engine, gpu_stream stream)
@@ -95,9 +95,9 @@ int ips_engine_forward_begin(struct ips_engine *engine, gpu_stream stream)
     int pushed = 0, captured;
     if (ips_gpu_enter(gpu, engine->device->context, &pushed))
         return -EIO;
-    int error = ips_order_begin(&engine->order, gpu, stream, &captured);
+    ips_order_begin(&engine->order, gpu, stream, &captured);
     ips_gpu_leave(gpu, pushed);
-    return error ? -EIO : 0;
+    return 0; /* a stream that can't be used gets NCCL's own answer */
 }
 
 int ips_engine_forward_end(struct ips_engine *engine, gpu_stream stream)
@@ -106,9 +106,9 @@ int ips_engine_forward_end(struct ips_engine *engine, gpu_stream stream)
     int pushed = 0;
     if (ips_gpu_enter(gpu, engine->device->context, &pushed))
         return -EIO;
-    int error = ips_order_end(&engine->order, gpu, stream, ips_stream_captured(stream));
+    ips_order_end(&engine->order, gpu, stream, ips_stream_captured(stream));
     ips_gpu_leave(gpu, pushed);
-    return error ? -EIO : 0;
+    return 0;
 }
 
 int ips_stream_captured(gpu_stream stream)

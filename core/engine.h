@@ -83,7 +83,8 @@ struct ips_allreduce {
 
 /* Enqueues it, in issue order with all earlier calls on this communicator, taken or
  * forwarded, whatever their stream. Never waits on the host. *ret_captured: the stream is
- * being captured. -EIO after an abort. */
+ * being captured. -EINVAL: the stream or its capture can't be used, nothing was
+ * enqueued. -EIO after a failure or an abort. */
 int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *call,
                          int *ret_captured);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills the driver's and NVML's tables. Nothing is opened before the first communicator. */
+/* Fills the driver's and NVML's tables. Nothing is opened before the first communicator.
+ */
 #include "core/gpu.h"
 
 #include <dlfcn.h>
@@ -46,10 +47,11 @@ static int gpu_open(void)
     const char *missing = fill(handle, symbols, sizeof symbols / sizeof symbols[0]);
     if (missing) {
         static int told;
-        ips_log(__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) ? IPS_LOG_INFO : IPS_LOG_WARN,
-                "libcuda.so.1 lacks %s: the driver is too old, update it to 580 or newer; "
-                "NCCL serves all calls",
-                missing);
+        ips_log(
+            __atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) ? IPS_LOG_INFO : IPS_LOG_WARN,
+            "libcuda.so.1 lacks %s: the driver is too old, update it to 580 or newer; "
+            "NCCL serves all calls",
+            missing);
         return 0;
     }
     return IPS_GPU_AT(IPS_LOG_INFO, &gpu_table, cuInit(0)) == GPU_SUCCESS;

@@ -49,7 +49,8 @@ enum ips_link_verdict ips_link_judge(const struct ips_device *device,
     if (!memcmp(&device->uuid, &peer->uuid, sizeof peer->uuid))
         return IPS_LINK_USABLE;
     if (config->p2p_disabled) {
-        snprintf(ret_reason, IPS_REASON_BYTES, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it");
+        snprintf(ret_reason, IPS_REASON_BYTES,
+                 "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it");
         return IPS_LINK_UNWANTED;
     }
     char bus_id[sizeof peer->bus_id];
@@ -65,7 +66,7 @@ enum ips_link_verdict ips_link_judge(const struct ips_device *device,
         device->gpu->cuDeviceCanAccessPeer(&can, device->device, other);
     if (can)
         return IPS_LINK_USABLE;
-    snprintf(ret_reason, IPS_REASON_BYTES, "the driver reports no peer access from %s to %s",
-             device->bus_id, bus_id);
+    snprintf(ret_reason, IPS_REASON_BYTES,
+             "the driver reports no peer access from %s to %s", device->bus_id, bus_id);
     return IPS_LINK_BROKEN;
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps a communicator's calls in issue order.
  *
- * Eager calls record the event and wait for it when the stream changed. A capture begins
- * with one external wait, so that a replay comes after what was issued before it; after each
- * captured call a record node hangs off the stream's frontier without joining it, so that
- * the user's later kernels do not wait for it, and later eager calls wait for the replay. */
+ * Eager calls wait for the event and record it, each time: that the stream's handle is
+ * the one of the last call does not make it the same stream (the per-thread default
+ * stream, or a handle used again). A capture begins with one external wait, so that a
+ * replay comes after what was issued before it; after each captured call a record node
+ * hangs off the stream's frontier without joining it, so that the user's later kernels do
+ * not wait for it, and later eager calls wait for the replay. */
 #include "core/order.h"
 
 #include "core/log.h"
@@ -25,7 +27,6 @@ void ips_order_finish(struct ips_order *order, const struct ips_gpu_api *gpu)
 static int begin_captured(struct ips_order *order, const struct ips_gpu_api *gpu,
                           gpu_stream stream, uint64_t id)
 {
-    order->captured = 1;
     if (order->capture != id) {
         order->capture = id;
         order->capture_stream = stream;
@@ -38,45 +39,55 @@ static int begin_captured(struct ips_order *order, const struct ips_gpu_api *gpu
                                                           GPU_ADD_CAPTURE_DEPENDENCIES));
 }
 
-int ips_order_begin(struct ips_order *order, const struct ips_gpu_api *gpu, gpu_stream stream,
-                    int *ret_captured)
+int ips_order_begin(struct ips_order *order, const struct ips_gpu_api *gpu,
+                    gpu_stream stream, int *ret_captured)
 {
     int status = GPU_CAPTURE_NONE;
     uint64_t id = 0;
-    int error = IPS_GPU(gpu, cuStreamGetCaptureInfo(stream, &status, &id, NULL, NULL, NULL));
+    int error =
+        IPS_GPU(gpu, cuStreamGetCaptureInfo(stream, &status, &id, NULL, NULL, NULL));
     if (error)
         return error;
     *ret_captured = status != GPU_CAPTURE_NONE;
     if (*ret_captured)
         return begin_captured(order, gpu, stream, id);
-    if ((order->used && order->stream != stream) || order->captured)
+    if (order->used)
         return IPS_GPU(gpu, cuStreamWaitEvent(stream, order->event, 0));
     return GPU_SUCCESS;
 }
 
+/* The record node comes after the frontier and after the record node of the call before:
+ * the last one to run is that of the last call. */
 static int end_captured(struct ips_order *order, const struct ips_gpu_api *gpu,
                         gpu_stream stream)
 {
+    enum { MOST = 64 };
     int status = GPU_CAPTURE_NONE;
     uint64_t id = 0;
     gpu_graph graph = NULL;
     const gpu_node *frontier = NULL;
+    gpu_node after[MOST + 1];
     size_t count = 0;
     int error = IPS_GPU(
         gpu, cuStreamGetCaptureInfo(stream, &status, &id, &graph, &frontier, &count));
-    if (!error)
-        error = IPS_GPU(gpu, cuGraphAddEventRecordNode(&order->capture_node, graph, frontier,
-                                                       count, order->event));
+    if (error)
+        return error;
+    if (status != GPU_CAPTURE_ACTIVE || count > MOST)
+        return GPU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    for (size_t i = 0; i < count; i++)
+        after[i] = frontier[i];
+    if (order->capture_node)
+        after[count++] = order->capture_node;
     order->capture_stream = stream;
-    return error;
+    return IPS_GPU(gpu, cuGraphAddEventRecordNode(&order->capture_node, graph, after,
+                                                  count, order->event));
 }
 
-int ips_order_end(struct ips_order *order, const struct ips_gpu_api *gpu, gpu_stream stream,
-                  int captured)
+int ips_order_end(struct ips_order *order, const struct ips_gpu_api *gpu,
+                  gpu_stream stream, int captured)
 {
+    order->used = 1;
     if (captured)
         return end_captured(order, gpu, stream);
-    order->used = 1;
-    order->stream = stream;
     return IPS_GPU(gpu, cuEventRecord(order->event, stream));
 }

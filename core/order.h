@@ -9,10 +9,8 @@
 
 struct ips_order {
     gpu_event event;
-    gpu_stream stream; /* of the latest eager call */
-    int used;          /* an eager call was recorded */
-    int captured;      /* some call was captured, whose replays may run on any stream */
-    uint64_t capture;  /* id of the capture that the next two belong to */
+    int used;         /* some call was made, eager or captured */
+    uint64_t capture; /* id of the capture that the next two belong to */
     gpu_stream capture_stream;
     gpu_node capture_node; /* records the event after the latest call of that capture */
 };

@@ -148,7 +148,9 @@ void ips_rendezvous_agree(struct ips_rendezvous *r)
 int ips_rendezvous_declined(struct ips_rendezvous *r)
 {
     uint32_t outcome = ips_segment_outcome(&r->segment);
-    if (outcome == IPS_OUTCOME_OPEN || outcome == IPS_OUTCOME_AGREED)
+    if (outcome == IPS_OUTCOME_OPEN ||
+        (outcome == IPS_OUTCOME_AGREED && /* not without this rank's vote */
+         ips_record_state(ips_rendezvous_own(r)) >= IPS_RECORD_VOTED))
         return 0;
     end_declined(r, outcome);
     return 1;

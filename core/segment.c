@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +40,15 @@ static int refuse(char *ret_reason, int error, const char *what, const char *nam
     return -error;
 }
 
+static int reserve(int fd, size_t bytes)
+{
+    int error;
+    do
+        error = posix_fallocate(fd, 0, (off_t)bytes);
+    while (error == EINTR);
+    return error;
+}
+
 /* The file, checked to be ours and to have its memory reserved: a full /dev/shm is an
  * error here, not a SIGBUS later. */
 static int open_file(const char *name, size_t bytes, char *ret_reason)
@@ -58,7 +66,7 @@ static int open_file(const char *name, size_t bytes, char *ret_reason)
         error = refuse(ret_reason, EEXIST, "it belongs to another user", name);
     else if (status.st_size && (size_t)status.st_size != bytes)
         error = refuse(ret_reason, EEXIST, "it has another size", name);
-    else if ((error = posix_fallocate(fd, 0, (off_t)bytes)))
+    else if ((error = reserve(fd, bytes)))
         error = refuse(ret_reason, error, "cannot reserve shared memory", name);
     if (!error)
         return fd;
@@ -146,25 +154,29 @@ uint32_t ips_segment_decide(const struct ips_segment *segment, uint32_t outcome)
 }
 
 /* Field 22 of /proc/PID/stat: the start time tells a process from a later one of its pid.
- * 0: can't be read, or the process has ended and waits for its parent. */
-static uint64_t start_time_of(int pid)
+ * 0 or a negative errno; -ESRCH: the process has ended. */
+static int start_time_of(int pid, uint64_t *ret_time)
 {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return 0;
+        return errno == ENOENT ? -ESRCH : -errno;
     ssize_t got = read(fd, text, sizeof text - 1);
+    int error = errno;
     close(fd);
     if (got <= 0)
-        return 0;
+        return got < 0 ? -error : -ESRCH;
     text[got] = 0;
     char *at = strrchr(text, ')'); /* the name before may hold anything */
     if (at && (at[2] == 'Z' || at[2] == 'X'))
-        return 0;
+        return -ESRCH; /* waits for its parent */
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');
-    return at ? strtoull(at + 1, NULL, 10) : 0;
+    if (!at)
+        return -EPROTO;
+    *ret_time = strtoull(at + 1, NULL, 10);
+    return 0;
 }
 
 static uint64_t pid_namespace(void)
@@ -192,7 +204,8 @@ static void process_token(unsigned char *ret_token)
 void ips_record_identify(struct ips_record *record)
 {
     record->pid = (int32_t)getpid();
-    record->start_time = start_time_of(getpid());
+    if (start_time_of(getpid(), &record->start_time))
+        record->start_time = 0;
     record->pid_namespace = pid_namespace();
     process_token(record->process);
 }
@@ -207,10 +220,12 @@ int ips_record_own_process(const struct ips_record *record)
 
 int ips_record_dead(const struct ips_record *record)
 {
+    uint64_t now = 0;
     if (!record->pid_namespace || record->pid_namespace != pid_namespace() ||
         record->pid <= 0)
         return 0; /* its pid means nothing here */
-    if (kill(record->pid, 0) && errno == ESRCH)
-        return 1;
-    return record->start_time && start_time_of(record->pid) != record->start_time;
+    int error = start_time_of(record->pid, &now);
+    if (error)
+        return error == -ESRCH; /* what can't be told is alive */
+    return record->start_time && now != record->start_time;
 }

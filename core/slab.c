@@ -183,17 +183,30 @@ static int all_closed(const struct ips_segment *segment)
     return 1;
 }
 
-static void free_retired(struct retired *one)
+/* 0 when it is freed. */
+static int free_retired(struct retired *one)
 {
     const struct ips_gpu_api *gpu = one->device->gpu;
     int pushed = 0;
-    if (!ips_gpu_enter(gpu, one->device->context, &pushed)) {
-        if (!IPS_GPU_AT(IPS_LOG_INFO, gpu, cuMemFree(one->own)))
-            release(one->bytes);
-        ips_gpu_leave(gpu, pushed);
-    }
+    int error = ips_gpu_enter(gpu, one->device->context, &pushed);
+    if (error)
+        return error;
+    error = IPS_GPU_AT(IPS_LOG_INFO, gpu, cuMemFree(one->own));
+    ips_gpu_leave(gpu, pushed);
+    if (error)
+        return error;
+    release(one->bytes);
     ips_segment_close(&one->segment);
     free(one);
+    return 0;
+}
+
+static void keep_retired(struct retired *one)
+{
+    pthread_mutex_lock(&lock);
+    one->next = retired;
+    retired = one;
+    pthread_mutex_unlock(&lock);
 }
 
 void ips_slab_sweep(void)
@@ -214,7 +227,8 @@ void ips_slab_sweep(void)
     while (ready) {
         struct retired *one = ready;
         ready = one->next;
-        free_retired(one);
+        if (free_retired(one))
+            keep_retired(one); /* another time */
     }
 }
 
@@ -225,10 +239,7 @@ void ips_slab_retire(struct ips_slab *slab, struct ips_segment *segment)
         slab->device->gpu->cuMemFreeHost(slab->control);
     if (one) {
         *one = (struct retired){slab->device, slab->own, slab->bytes, *segment, NULL};
-        pthread_mutex_lock(&lock);
-        one->next = retired;
-        retired = one;
-        pthread_mutex_unlock(&lock);
+        keep_retired(one);
     } else {
         ips_segment_close(segment); /* nothing to free, or leaked for want of memory */
     }

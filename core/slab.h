@@ -35,6 +35,7 @@ void ips_slab_close_peers(struct ips_slab *slab);
 /* Frees the control page and hands the slab over: freed at once if every peer has closed,
  * else later, when ips_slab_sweep finds that they have. Takes the segment. */
 void ips_slab_retire(struct ips_slab *slab, struct ips_segment *segment);
+/* Call where freeing device memory is allowed although some thread may be capturing. */
 void ips_slab_sweep(void);
 
 #endif

@@ -14,41 +14,23 @@ extern "C" {
 IPS_GLOBAL uint32_t ips_module_version = IPS_WIRE_VERSION;
 }
 
-IPS_DEVICE uint32_t ips_element_bytes(uint32_t type)
-{
-    switch (type) {
-    case IPS_INT8:
-    case IPS_UINT8:
-        return 1;
-    case IPS_FLOAT16:
-    case IPS_BFLOAT16:
-        return 2;
-    case IPS_INT32:
-    case IPS_UINT32:
-    case IPS_FLOAT32:
-        return 4;
-    default:
-        return 8;
-    }
-}
-
 IPS_KERNEL ips_allreduce_ll(IPS_PARAMETER struct ips_allreduce_args args)
 {
     struct ips_ll protocol;
-    ips_ring_run(&args, ips_element_bytes(args.type), &protocol);
+    ips_ring_run(&args, &protocol);
 }
 
 IPS_KERNEL ips_allreduce_ll128(IPS_PARAMETER struct ips_allreduce_args args)
 {
     struct ips_ll128 protocol;
     ips_ll128::open(&protocol, &((const struct ips_slab_head *)args.slab)->keys);
-    ips_ring_run(&args, ips_element_bytes(args.type), &protocol);
+    ips_ring_run(&args, &protocol);
 }
 
 IPS_KERNEL ips_allreduce_simple(IPS_PARAMETER struct ips_allreduce_args args)
 {
     struct ips_simple protocol;
-    ips_ring_run(&args, ips_element_bytes(args.type), &protocol);
+    ips_ring_run(&args, &protocol);
 }
 
 IPS_KERNEL ips_probe(IPS_PARAMETER struct ips_probe_args args)

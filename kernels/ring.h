@@ -180,7 +180,7 @@ IPS_DEVICE uint64_t ips_round_up(uint64_t value, uint64_t unit)
 }
 
 IPS_DEVICE void ips_ring_open(struct ips_ring *ring, const struct ips_allreduce_args *args,
-                              uint32_t proto, uint32_t element)
+                              uint32_t proto)
 {
     const uint64_t channel =
         IPS_SLAB_HEAD_BYTES + (uint64_t)ips_block() * sizeof(struct ips_channel);
@@ -189,8 +189,8 @@ IPS_DEVICE void ips_ring_open(struct ips_ring *ring, const struct ips_allreduce_
     ring->mine = (struct ips_channel *)((char *)args->slab + channel);
     ring->next = (struct ips_channel *)((char *)args->next + channel);
     ring->prev = (struct ips_channel *)((char *)args->prev + channel);
-    ring->in = ips_buffer_of(args->in, element);
-    ring->out = ips_buffer_of(args->out, element);
+    ring->in = ips_buffer_of(args->in, args->element);
+    ring->out = ips_buffer_of(args->out, args->element);
     ring->proto = proto;
     ring->dead = false;
     struct ips_ring_shared *shared = (struct ips_ring_shared *)ips_shared();
@@ -226,13 +226,12 @@ IPS_DEVICE void ips_ring_close(struct ips_ring *ring)
  *   credit_every steps between two credits, a divisor of its slots
  *   stage(protocol, ring, stage)  moves one chunk; all threads of the block call it */
 template <class P>
-IPS_DEVICE void ips_ring_run(const struct ips_allreduce_args *args, uint32_t element,
-                             const P *protocol)
+IPS_DEVICE void ips_ring_run(const struct ips_allreduce_args *args, const P *protocol)
 {
     struct ips_ring ring;
-    ips_ring_open(&ring, args, P::id, element);
+    ips_ring_open(&ring, args, P::id);
     const uint32_t n = args->nranks;
-    const uint64_t unit = P::unit_bytes / element;
+    const uint64_t unit = P::unit_bytes / args->element;
     const uint64_t most = (uint64_t)(P::slot_bytes / P::unit_bytes) * unit * n;
     const uint64_t part =
         ips_round_up((args->count + ips_blocks() - 1) / ips_blocks(), unit);

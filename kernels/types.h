@@ -35,6 +35,13 @@ enum ips_proto {
     IPS_PROTOS = 3,
 };
 
+/* Size of an element; 0 for a number that is none of the above. */
+static inline unsigned ips_element_bytes(int type)
+{
+    static const unsigned char bytes[IPS_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+    return type >= 0 && type < IPS_TYPES ? bytes[type] : 0;
+}
+
 #define IPS_MIN_RANKS 2
 #define IPS_MAX_RANKS 8
 /* A channel is one block of the kernel with its own slots and its own step count. */

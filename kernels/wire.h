@@ -74,6 +74,15 @@ struct ips_guard_keys {
  * bytes), so that replays of captured calls are seen without the host's help. */
 #define IPS_SIZE_CLASSES 48
 #define IPS_COUNTERS (IPS_PROTOS * IPS_SIZE_CLASSES)
+static inline unsigned ips_size_class(uint64_t bytes)
+{
+    unsigned log = bytes ? 63 - (unsigned)__builtin_clzll(bytes) : 0;
+    return log < IPS_SIZE_CLASSES ? log : IPS_SIZE_CLASSES - 1;
+}
+static inline unsigned ips_counter_of(unsigned proto, uint64_t bytes)
+{
+    return proto * IPS_SIZE_CLASSES + ips_size_class(bytes);
+}
 
 /* What the probe of a link writes into the peer: one line per direction and parity of the
  * round, so that a neighbour one round ahead does not overwrite what was not yet read. */
@@ -141,7 +150,7 @@ struct ips_allreduce_args {
     uint32_t op;   /* enum ips_op */
     uint32_t counter; /* index into ips_slab_head.count */
     uint32_t prev_peer, next_peer; /* communicator ranks of the neighbours, for reports */
-    uint32_t pad;
+    uint32_t element;              /* bytes */
     uint64_t report_ns; /* a wait longer than this is written to control->stuck */
 };
 

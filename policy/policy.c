@@ -13,27 +13,23 @@ const struct ips_policy_settings ips_policy_defaults = {
     .max_bytes = IPS_MAX_BYTES_AUTO,
 };
 
-static const struct {
-    const char *name;
-    unsigned bytes;
-} types[IPS_TYPES] = {
-    [IPS_INT8] = {"int8", 1},       [IPS_UINT8] = {"uint8", 1},
-    [IPS_INT32] = {"int32", 4},     [IPS_UINT32] = {"uint32", 4},
-    [IPS_INT64] = {"int64", 8},     [IPS_UINT64] = {"uint64", 8},
-    [IPS_FLOAT16] = {"float16", 2}, [IPS_FLOAT32] = {"float32", 4},
-    [IPS_FLOAT64] = {"float64", 8}, [IPS_BFLOAT16] = {"bfloat16", 2},
+static const char *const types[IPS_TYPES] = {
+    [IPS_INT8] = "int8",       [IPS_UINT8] = "uint8",     [IPS_INT32] = "int32",
+    [IPS_UINT32] = "uint32",   [IPS_INT64] = "int64",     [IPS_UINT64] = "uint64",
+    [IPS_FLOAT16] = "float16", [IPS_FLOAT32] = "float32", [IPS_FLOAT64] = "float64",
+    [IPS_BFLOAT16] = "bfloat16",
 };
 static const char *const ops[IPS_OPS] = {"sum", "prod", "max", "min", "avg"};
 static const char *const protos[IPS_PROTOS] = {"LL", "LL128", "Simple"};
 
 unsigned ips_type_bytes(int type)
 {
-    return type >= 0 && type < IPS_TYPES ? types[type].bytes : 0;
+    return ips_element_bytes(type);
 }
 
 const char *ips_type_name(int type)
 {
-    return type >= 0 && type < IPS_TYPES ? types[type].name : NULL;
+    return type >= 0 && type < IPS_TYPES ? types[type] : NULL;
 }
 
 const char *ips_op_name(int op)
@@ -74,6 +70,12 @@ static uint64_t max_bytes(const struct ips_policy_settings *settings, unsigned r
     if (settings->max_bytes != IPS_MAX_BYTES_AUTO)
         return settings->max_bytes;
     return ranks == 2 ? 4 << 10 : 0;
+}
+
+int ips_policy_takes_some(const struct ips_policy_settings *settings, unsigned ranks)
+{
+    return ranks >= IPS_MIN_RANKS && ranks <= IPS_MAX_RANKS &&
+           max_bytes(settings, ranks) > 0;
 }
 
 static struct ips_decision nccl(const char *reason)

@@ -38,6 +38,9 @@ extern const struct ips_policy_settings ips_policy_defaults;
 struct ips_decision ips_policy_decide(const struct ips_policy_settings *settings,
                                       unsigned ranks, uint64_t count, int type, int op);
 
+/* Whether any call with data in it can be taken: if not, there is no use in an engine. */
+int ips_policy_takes_some(const struct ips_policy_settings *settings, unsigned ranks);
+
 /* Size of an element, or 0 for a type the engine does not know. */
 unsigned ips_type_bytes(int type);
 

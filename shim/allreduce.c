@@ -54,15 +54,6 @@ static void trace(const struct ips_taken *taken, int captured, ncclResult_t resu
     ips_trace_add(&event);
 }
 
-/* The engine's own index of executions. */
-static unsigned counter_of(enum ips_proto proto, uint64_t bytes)
-{
-    unsigned class = bytes ? 63 - (unsigned)__builtin_clzll(bytes) : 0;
-    if (class >= IPS_SIZE_CLASSES)
-        class = IPS_SIZE_CLASSES - 1;
-    return (unsigned)proto * IPS_SIZE_CLASSES + class;
-}
-
 ncclResult_t ips_taken_launch(const struct ips_taken *taken)
 {
     struct ips_comm *comm = taken->comm;
@@ -74,7 +65,7 @@ ncclResult_t ips_taken_launch(const struct ips_taken *taken)
     if (!ips_trace_on())
         return result;
     if (!error && !captured && taken->call.count) /* what the device will count */
-        __atomic_fetch_add(&comm->eager[counter_of(taken->call.proto, taken->bytes)], 1,
+        __atomic_fetch_add(&comm->eager[ips_counter_of(taken->call.proto, taken->bytes)], 1,
                            __ATOMIC_RELAXED);
     trace(taken, captured, result);
     return result;

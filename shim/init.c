@@ -36,6 +36,8 @@ static const char *why_not(int nranks, int blocking)
         return "non-blocking communicator";
     if (ips_settings_constant_id())
         return "NCCL_COMM_ID gives all communicators one id";
+    if (!ips_policy_takes_some(&ips_settings()->policy, (unsigned)nranks))
+        return "no size is taken with this many ranks: see IPCSHIM_MAX_BYTES";
     return NULL;
 }
 

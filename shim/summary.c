@@ -47,8 +47,7 @@ static int size_class(uint64_t bytes)
 {
     if (bytes == IPS_TRACE_UNKNOWN)
         return UNKNOWN_SIZE;
-    int class = bytes ? 63 - __builtin_clzll(bytes) : 0;
-    return class < IPS_SIZE_CLASSES ? class : IPS_SIZE_CLASSES - 1;
+    return (int)ips_size_class(bytes);
 }
 
 static int way_of(const struct ips_event *event)
@@ -82,20 +81,30 @@ void ips_summary_retire(const uint64_t *counts)
             __atomic_fetch_add(&retired[i], counts[i], __ATOMIC_RELAXED);
 }
 
+/* Executions that the host did not launch, of ended and of living communicators. */
+static void replays(uint64_t *counts)
+{
+    for (size_t i = 0; i < IPS_COUNTERS; i++)
+        counts[i] = __atomic_load_n(&retired[i], __ATOMIC_RELAXED);
+    ips_summary_source *living = __atomic_load_n(&source, __ATOMIC_ACQUIRE);
+    if (living)
+        living(counts);
+}
+
 uint64_t ips_summary_version(void)
 {
-    return __atomic_load_n(&version, __ATOMIC_RELAXED);
+    uint64_t counts[IPS_COUNTERS], sum = __atomic_load_n(&version, __ATOMIC_RELAXED);
+    replays(counts);
+    for (size_t i = 0; i < IPS_COUNTERS; i++)
+        sum += counts[i];
+    return sum;
 }
 
 /* Brings the rows of replays up to date. Replays are of ncclAllReduce only. */
 static void refresh_replays(call_counters *all)
 {
     uint64_t counts[IPS_COUNTERS];
-    for (size_t i = 0; i < IPS_COUNTERS; i++)
-        counts[i] = __atomic_load_n(&retired[i], __ATOMIC_RELAXED);
-    ips_summary_source *living = __atomic_load_n(&source, __ATOMIC_ACQUIRE);
-    if (living)
-        living(counts);
+    replays(counts);
     for (size_t proto = 0; proto < IPS_PROTOS; proto++) {
         struct counter *row = all[IPS_SLOT_ncclAllReduce][REPLAYED + proto];
         for (size_t class = 0; class < IPS_SIZE_CLASSES; class ++)

@@ -20,7 +20,7 @@ typedef void ips_summary_source(uint64_t *counts);
 void ips_summary_set_source(ips_summary_source *source); /* NULL: none any more */
 void ips_summary_retire(const uint64_t *counts);
 
-/* Changes with every counted call. */
+/* Changes with every counted call and every replay. */
 uint64_t ips_summary_version(void);
 
 /* One JSON line, {"event":"summary",...,"rows":[...]}; bytes of replays are null. */

@@ -95,6 +95,7 @@ static void enqueue(const char *name, unsigned counter, int r)
                                       .rank = (uint32_t)r,
                                       .nranks = RANKS,
                                       .type = IPS_FLOAT32,
+                                      .element = 4,
                                       .op = IPS_SUM,
                                       .counter = counter,
                                       .prev_peer = (uint32_t)(1 - r),

@@ -109,6 +109,7 @@ static void run_rank(struct job *job, unsigned rank)
         launch.args.rank = rank;
         launch.args.nranks = n;
         launch.args.type = IPS_UINT32;
+        launch.args.element = 4;
         launch.args.op = IPS_SUM;
         launch.args.report_ns = ~0ull;
         if (stale && rank == 1)
@@ -209,6 +210,7 @@ static bool accepted(int stale_unit, bool stale_step, uint32_t *ret_out)
     launch.args.control = &control;
     launch.args.nranks = 2;
     launch.args.type = IPS_UINT32;
+    launch.args.element = 4;
     launch.args.report_ns = ~0ull;
     struct sim_lanes *lanes = sim_lanes_create();
     std::atomic<bool> ended{false};

@@ -100,7 +100,8 @@ static std::vector<struct ips_stage> plan(unsigned ranks, unsigned rank, uint64_
     args.rank = rank;
     args.nranks = ranks;
     recorder<P> protocol = {&stages};
-    ips_ring_run(&args, element, &protocol);
+    args.element = element;
+    ips_ring_run(&args, &protocol);
     return stages;
 }
 

@@ -12,6 +12,7 @@ static const struct {
 } commands[] = {
     {"run", cmd_run, "run a program with the shim in front of NCCL"},
     {"bench", cmd_bench, "check and time AllReduce, the engine beside NCCL"},
+    {"check", cmd_check, "say whether a program's NCCL calls reach the shim, and the fix"},
     {"policy", cmd_policy, "show which size takes which route and protocol, and why"},
     {"env", cmd_env, "show every IPCSHIM_* variable"},
     {"bench-rank", cmd_bench_rank, NULL},

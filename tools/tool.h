@@ -17,6 +17,7 @@ int cmd_bench_rank(int argc, char **argv); /* hidden: one rank of a bench */
 int cmd_devices(int argc, char **argv);    /* hidden: what there is to run on */
 int cmd_policy(int argc, char **argv);
 int cmd_env(int argc, char **argv);
+int cmd_check(int argc, char **argv);
 
 /* Prints "ipcshim: MESSAGE" on stderr; returns TOOL_USAGE. */
 int tool_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -109,7 +109,8 @@ def check_headers(options, root):
     with tempfile.TemporaryDirectory() as folder:
         late = re.findall(r"^LATE_\w+\((nccl\w+)",
                           (pathlib.Path(options.source) / "shim/api.def").read_text(), re.M)
-        here = pathlib.Path(folder, "declared.inc")
+        here = pathlib.Path(folder, "tests/real/declared.inc")
+        here.parent.mkdir(parents=True)
         here.write_text("".join("COMPARE(%s)\n" % n for n in late if n in names))
         compile_against(options, root, [
             "c++", "-std=gnu++17", "-I" + folder, str(HERE / "late.cpp")], "late.cpp")

@@ -42,4 +42,4 @@ struct same<R(A...), S(B...)>
 };
 
 #define COMPARE(name) static_assert(same<decltype(::name), decltype(ours::name)>::value, #name);
-#include "declared.inc"
+#include "tests/real/declared.inc"

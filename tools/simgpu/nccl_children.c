@@ -40,11 +40,10 @@ ncclResult_t pncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *c
         result = ncclInvalidArgument;
     if (result)
         return sim_group_fail(result);
-    return make_child(&(struct sim_init){.ret_comm = comm,
-                                         .parent = parent,
-                                         .color = color,
-                                         .split_key = key},
-                      config);
+    return make_child(
+        &(struct sim_init){
+            .ret_comm = comm, .parent = parent, .color = color, .split_key = key},
+        config);
 }
 
 /* What still runs on the parent ends now, without a result. */

@@ -119,12 +119,45 @@ static int enqueue_all(struct ncclComm *comm, struct sim_job *jobs, gpu_stream s
     return error;
 }
 
-/* In a capture the event's record and the wait for it are nodes, which bind when the
- * graph is launched. */
+static struct sim_tail *find_tail(struct ncclComm *comm, uint64_t capture)
+{
+    for (unsigned i = 0; i < SIM_CAPTURES; i++)
+        if (comm->tail[i].capture == capture)
+            return &comm->tail[i];
+    struct sim_tail *tail = &comm->tail[comm->captures++ % SIM_CAPTURES];
+    *tail = (struct sim_tail){.capture = capture};
+    return tail;
+}
+
+/* A capture begins with a wait, and every call ends with a record: nodes that bind when
+ * the graph is launched. In between its calls form a chain. */
+static int order_captured(struct ncclComm *comm, gpu_stream stream, int after)
+{
+    int status;
+    uint64_t id = 0;
+    const gpu_node *frontier;
+    size_t count = 0;
+    int error =
+        after ? cuEventRecordWithFlags(comm->order, stream, GPU_EVENT_EXTERNAL) : 0;
+    if (!error)
+        error = cuStreamGetCaptureInfo_v2(stream, &status, &id, NULL, &frontier, &count);
+    if (error)
+        return error;
+    struct sim_tail *tail = find_tail(comm, id);
+    if (after)
+        tail->node = frontier[0]; /* the record */
+    else if (tail->node)
+        return cuStreamUpdateCaptureDependencies(stream, &tail->node, 1,
+                                                 GPU_ADD_CAPTURE_DEPENDENCIES);
+    else
+        return cuStreamWaitEvent(stream, comm->order, GPU_EVENT_EXTERNAL);
+    return 0;
+}
+
 static int order_before(struct ncclComm *comm, gpu_stream stream, int captured)
 {
     if (captured)
-        return cuStreamWaitEvent(stream, comm->order, GPU_EVENT_EXTERNAL);
+        return order_captured(comm, stream, 0);
     if (comm->captured || (comm->has_last && comm->last_stream != stream))
         return cuStreamWaitEvent(stream, comm->order, 0);
     return 0;
@@ -133,7 +166,7 @@ static int order_before(struct ncclComm *comm, gpu_stream stream, int captured)
 static int order_after(struct ncclComm *comm, gpu_stream stream, int captured)
 {
     if (captured)
-        return cuEventRecordWithFlags(comm->order, stream, GPU_EVENT_EXTERNAL);
+        return order_captured(comm, stream, 1);
     comm->last_stream = stream;
     comm->has_last = 1;
     return cuEventRecord(comm->order, stream);
@@ -161,9 +194,9 @@ static int launch(struct ncclComm *comm, struct sim_job *jobs)
     else
         error = enqueue_all(comm, jobs, stream, captured);
     if (!error)
-        error = join_streams(comm, stream, others, count, 1);
-    if (!error)
         error = order_after(comm, stream, captured);
+    if (!error)
+        error = join_streams(comm, stream, others, count, 1);
     free(others);
     return error;
 }

@@ -18,6 +18,7 @@
 #define SIM_CHUNK_BYTES (128 * 1024) /* two of them per rank */
 #define SIM_P2P_BYTES (64 * 1024)    /* per ordered pair of ranks */
 #define SIM_USER_OPS 32
+#define SIM_CAPTURES 8 /* that a communicator is part of at a time */
 
 typedef enum {
     ncclSuccess,
@@ -100,6 +101,11 @@ struct ncclComm {
     gpu_event order, join; /* order: the last call; join: streams of a group */
     gpu_stream last_stream;
     int has_last;
+    struct sim_tail { /* what a capture's next call comes after */
+        uint64_t capture;
+        gpu_node node;
+    } tail[SIM_CAPTURES];
+    unsigned captures;       /* begun so far */
     pthread_mutex_t running; /* work of two streams never interleaves */
     uint64_t round;
     uint64_t split;

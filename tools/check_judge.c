@@ -226,6 +226,8 @@ static void judge_calls(struct check_report *report, const struct check_process 
     int served = calls->comms_served > 0;
     const char *reason =
         served || !calls->comm_reason[0] ? calls->call_reason : calls->comm_reason;
+    if (!strcmp(reason, "IPCSHIM_ENABLE=0")) /* its own: told already */
+        return;
     for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++)
         if (strstr(reason, remedies[i].reason)) {
             ADD(1, "engine-idle",
@@ -276,9 +278,11 @@ void check_judge(struct check_report *report)
     check_add_finding(
         report, 1, dynamic ? "no-nccl" : "not-loaded", 0,
         strdup(dynamic
-                   ? "no process loaded NCCL"
+                   ? "no process that was seen loaded NCCL"
                    : "nothing of the program was seen: it is static, 32-bit or setuid, "
                      "where the loader takes no preload"),
-        strdup(dynamic ? "check the part of the program that communicates"
-                       : "use a dynamic 64-bit build, started without setuid"));
+        strdup(dynamic
+                   ? "check the part of the program that communicates; a launcher that "
+                     "clears the environment (env -i, sudo, ssh) must pass it on"
+                   : "use a dynamic 64-bit build, started without setuid"));
 }

@@ -24,18 +24,26 @@ void ips_order_finish(struct ips_order *order, const struct ips_gpu_api *gpu)
     order->event = NULL;
 }
 
+static struct ips_order_capture *find_capture(struct ips_order *order, uint64_t id)
+{
+    for (unsigned i = 0; i < IPS_ORDER_CAPTURES; i++)
+        if (order->capture[i].id == id)
+            return &order->capture[i];
+    return NULL;
+}
+
 static int begin_captured(struct ips_order *order, const struct ips_gpu_api *gpu,
                           gpu_stream stream, uint64_t id)
 {
-    if (order->capture != id) {
-        order->capture = id;
-        order->capture_stream = stream;
-        order->capture_node = NULL;
+    struct ips_order_capture *capture = find_capture(order, id);
+    if (!capture) {
+        capture = &order->capture[order->begun++ % IPS_ORDER_CAPTURES];
+        *capture = (struct ips_order_capture){.id = id, .stream = stream};
         return IPS_GPU(gpu, cuStreamWaitEvent(stream, order->event, GPU_EVENT_EXTERNAL));
     }
-    if (!order->capture_node || order->capture_stream == stream)
+    if (!capture->node || capture->stream == stream)
         return GPU_SUCCESS;
-    return IPS_GPU(gpu, cuStreamUpdateCaptureDependencies(stream, &order->capture_node, 1,
+    return IPS_GPU(gpu, cuStreamUpdateCaptureDependencies(stream, &capture->node, 1,
                                                           GPU_ADD_CAPTURE_DEPENDENCIES));
 }
 
@@ -72,15 +80,16 @@ static int end_captured(struct ips_order *order, const struct ips_gpu_api *gpu,
         gpu, cuStreamGetCaptureInfo(stream, &status, &id, &graph, &frontier, &count));
     if (error)
         return error;
-    if (status != GPU_CAPTURE_ACTIVE || count > MOST)
+    struct ips_order_capture *capture = find_capture(order, id);
+    if (status != GPU_CAPTURE_ACTIVE || count > MOST || !capture)
         return GPU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     for (size_t i = 0; i < count; i++)
         after[i] = frontier[i];
-    if (order->capture_node)
-        after[count++] = order->capture_node;
-    order->capture_stream = stream;
-    return IPS_GPU(gpu, cuGraphAddEventRecordNode(&order->capture_node, graph, after,
-                                                  count, order->event));
+    if (capture->node)
+        after[count++] = capture->node;
+    capture->stream = stream;
+    return IPS_GPU(gpu, cuGraphAddEventRecordNode(&capture->node, graph, after, count,
+                                                  order->event));
 }
 
 int ips_order_end(struct ips_order *order, const struct ips_gpu_api *gpu,

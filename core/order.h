@@ -7,12 +7,18 @@
 
 #include "core/gpu.h"
 
+/* Captures that a communicator's calls may go into by turns. */
+#define IPS_ORDER_CAPTURES 8
+
 struct ips_order {
     gpu_event event;
-    int used;         /* some call was made, eager or captured */
-    uint64_t capture; /* id of the capture that the next two belong to */
-    gpu_stream capture_stream;
-    gpu_node capture_node; /* records the event after the latest call of that capture */
+    int used;       /* some call was made, eager or captured */
+    unsigned begun; /* captures */
+    struct ips_order_capture {
+        uint64_t id;
+        gpu_stream stream; /* of its latest call */
+        gpu_node node;     /* records the event after that call */
+    } capture[IPS_ORDER_CAPTURES];
 };
 
 /* Create on the current context. Status of the driver. */

@@ -27,7 +27,8 @@ static void print_step(const struct step *step)
 {
     static const char *const names[] = {"",      "record", "wait",  "sync",     "capture",
                                         "graph", "launch", "group", "group end"};
-    printf("%s%-10s ", step->captured ? "| " : "  ", streams[step->stream]);
+    printf("%c %-10s ", step->captured ? '0' + step->captured - 1 : ' ',
+           streams[step->stream]);
     if (step->kind == STEP_WORK)
         print_work(&step->work);
     else

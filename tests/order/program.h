@@ -14,7 +14,7 @@
 #define PROGRAM_WORDS 1536 /* of a buffer */
 #define PROGRAM_STEPS 512
 #define PROGRAM_EVENTS 192
-#define PROGRAM_GRAPHS 3
+#define PROGRAM_GRAPHS 4
 #define PROGRAM_GRAPH_WORKS 16
 #define PROGRAM_NODES 512 /* works that run, replays included */
 
@@ -66,7 +66,7 @@ enum step_kind {
 struct step {
     enum step_kind kind;
     int stream, event, graph;
-    int captured; /* belongs to the graph that is being captured */
+    int captured; /* into this graph, counted from 1; 0: not */
     int mode;     /* of the capture */
     struct work work;
 };

@@ -129,15 +129,13 @@ static void run(const struct work *work, unsigned nranks, program_memory memory)
 
 void program_reference(const struct program *program, program_memory memory)
 {
-    static _Thread_local struct graph graph[PROGRAM_GRAPHS + 1];
-    int open = PROGRAM_GRAPHS;
+    static _Thread_local struct graph graph[PROGRAM_GRAPHS];
     memset(graph, 0, sizeof graph);
     for (unsigned i = 0; i < program->nsteps; i++) {
         const struct step *step = &program->step[i];
-        if (step->kind == STEP_CAPTURE)
-            open = step->graph;
-        else if (step->kind == STEP_WORK && step->captured)
-            graph[open].work[graph[open].nworks++] = step->work;
+        struct graph *captured = step->captured ? &graph[step->captured - 1] : NULL;
+        if (step->kind == STEP_WORK && captured)
+            captured->work[captured->nworks++] = step->work;
         else if (step->kind == STEP_WORK)
             run(&step->work, program->nranks, memory);
         for (unsigned k = 0; step->kind == STEP_LAUNCH && k < graph[step->graph].nworks;

@@ -8,6 +8,7 @@ library only. What is not installed is skipped with a reason.
   NCCL_LIB_DIR     folder of libnccl.so.2; several ranks on one GPU take 2.30 or newer
   ALL_REDUCE_PERF  nccl-tests' all_reduce_perf, built with MPI=1
   OUT              folder for logs (default: a new one under /tmp)
+  ACCEPTANCE_QUICK not empty: nccl-tests with 8 ranks and with graphs only
 """
 import argparse
 import json
@@ -149,7 +150,10 @@ def nccl_tests(shim):
     cases += [("all types and ops, 2 ranks", 2, few, {}),
               ("all types and ops, 8 ranks", 8, few, {}),
               ("4 ranks, graphs", 4, whole + ["-G", "2"], {}),
+              ("8 ranks, blocking calls", 8, whole + ["-z", "1"], {}),
               ("2 ranks, switched off", 2, whole, {"IPCSHIM_ENABLE": "0"})]
+    if os.environ.get("ACCEPTANCE_QUICK"):
+        cases = [case for case in cases if case[1] == 8 or "graph" in case[0]]
     for title, ranks, options, extra in cases:
         name = f"nccl-tests {title}"
         nccl_test(shim, name, ranks, options, "nccl" if "off" in title else
@@ -244,9 +248,10 @@ def sanitizer(ipcshim):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(ROOT / "build"))
-    parser.add_argument("--only", default="conformance,links,sanitizer,bench,nccl-tests,torch")
+    parser.add_argument("--only", default="conformance,links,sanitizer,bench,nccl-tests,torch,programs")
     options = parser.parse_args()
     only = options.only.split(",")
+    import programs  # which uses this file
     ipcshim = f"{options.build}/tools/ipcshim"
     shim = f"{options.build}/shim/libipcshim.so"
     OUT.mkdir(parents=True, exist_ok=True)
@@ -260,7 +265,7 @@ def main():
         sanitizer(ipcshim)
     if gpu_count() >= 2 and "torch" in only:
         torch(ipcshim)
-    if {"bench", "nccl-tests"} & set(only) or ("torch" in only and gpu_count() < 2):
+    if {"bench", "nccl-tests", "programs"} & set(only) or ("torch" in only and gpu_count() < 2):
         with Mps():
             if "bench" in only:
                 benches(ipcshim)
@@ -268,9 +273,13 @@ def main():
                 nccl_tests(shim)
             if gpu_count() < 2 and "torch" in only:
                 torch(ipcshim)
+            if "programs" in only:
+                programs.run_all(ipcshim)
     count = {v: RESULTS.count(v) for v in ("ok", "FAIL", "SKIP")}
     print(f"{count['ok']} passed, {count['FAIL']} failed, {count['SKIP']} skipped")
     return 1 if count["FAIL"] else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.modules["acceptance"] = sys.modules["__main__"]  # one list of results
+    sys.exit(main())

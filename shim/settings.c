@@ -62,6 +62,9 @@ const struct ips_setting ips_settings_table[] = {
      "communicators the engine serves, and why not the others."},
     {"IPCSHIM_NCCL_LIB", TEXT, MEMBER(nccl_lib), 0, 0, NULL, 0,
      "Path of the real libnccl.so.2, where the search does not find the right one."},
+    {"IPCSHIM_HOOK_DLSYM", SWITCH, MEMBER(hook_dlsym), 0, 1, NULL, 0,
+     "1: libipcshim-dlsym.so, preloaded after libipcshim.so, also leads the nccl names that "
+     "a program looks up with dlsym in a library of its choice to the shim."},
 };
 const size_t ips_settings_count =
     sizeof ips_settings_table / sizeof ips_settings_table[0];
@@ -299,6 +302,12 @@ static const char *variable(const char *name)
 const char *ips_settings_nccl_lib(void)
 {
     return variable("IPCSHIM_NCCL_LIB");
+}
+
+int ips_settings_hook_dlsym(void)
+{
+    const char *value = variable("IPCSHIM_HOOK_DLSYM");
+    return value && strcmp(value, "1") == 0;
 }
 
 int ips_settings_p2p_disabled(void)

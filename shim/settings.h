@@ -20,6 +20,7 @@ struct ips_settings {
     uint64_t mem_max_bytes;            /* device memory for all engines of the process */
     const char *trace;                 /* NULL: none; may hold %p and %r */
     const char *nccl_lib;              /* NULL: search */
+    int32_t hook_dlsym;                /* 0, 1 */
     struct ips_policy_settings policy; /* agreed between the ranks: rank 0's. The last */
 };
 
@@ -52,6 +53,9 @@ void ips_settings_print(FILE *out, enum ips_settings_format format);
 /* IPCSHIM_NCCL_LIB as it is now (the library may be looked for before the first
  * communicator), or NULL. */
 const char *ips_settings_nccl_lib(void);
+
+/* IPCSHIM_HOOK_DLSYM as it is now. Cheap: asked at look-ups. */
+int ips_settings_hook_dlsym(void);
 
 /* NCCL_P2P_DISABLE=1, or an NCCL_P2P_LEVEL that allows no P2P over PCIe. */
 int ips_settings_p2p_disabled(void);

@@ -29,6 +29,8 @@ static const char *base(const char *path)
 static int is_nccl_itself(const struct check_process *process, const char *path)
 {
     const struct check_elf *elf = check_elf_of(process->root, path);
+    if (!strcmp(base(path), "libipcshim-dlsym.so")) /* asks for others */
+        return 1;
     return elf->is_shim ||
            (elf->exports_nccl && (!strncmp(base(path), "libnccl", 7) ||
                                   (elf->soname && !strncmp(elf->soname, "libnccl", 7))));
@@ -91,9 +93,9 @@ static void explain_miss(struct check_report *report, const struct check_process
             check_text("%s takes NCCL from %s: the shim is not loaded in the process",
                        base(bind->from), bind->to),
             preload_remedy(report));
-    } else if (!first->elf->is_shim) {
+    } else if (to && to->global && to < shim_of(process)) {
         ADD(1, "not-first",
-            check_text("%s answers the nccl names before the shim does", first->path),
+            check_text("%s answers nccl names before the shim does", bind->to),
             check_text("put the shim first: LD_PRELOAD=%s", own_shim(report)));
     } else {
         ADD(1, "own-scope",

@@ -161,6 +161,41 @@ def cases(o, folder):
     yield Case("no NCCL at all", ["true"], False, {"no-nccl"}, preload=o.shim)
 
 
+def hooked(o):
+    """The same with the hook of dlsym."""
+    python, on = [sys.executable, "-c", CTYPES], {"IPCSHIM_HOOK_DLSYM": "1"}
+    both = "%s:%s" % (o.shim, o.hook)
+    yield Case("stub, preload only", [o.stub], False, {"dlsym"}, preload=o.shim)
+    yield Case("stub, hook", [o.stub], True, preload=both, **on)
+    yield Case("stub, hook not switched on", [o.stub], False, {"dlsym"}, preload=both)
+    yield Case("stub, hook without the shim", [o.stub], False, {"dlsym"}, preload=o.hook, **on)
+    yield Case("ctypes, hook", python, True, preload=both, **on)
+    yield Case("ctypes, hook and path variable", python, True, preload=both,
+               VLLM_NCCL_SO_PATH=o.shim, **on)
+    yield Case("linked, hook", [o.linked], True, preload=both, **on)
+    yield Case("dlopen, hook, LD_BIND_NOW", [o.opener, "local", o.user], True, preload=both,
+               LD_BIND_NOW="1", **on)
+    yield Case("dlmopen, hook", [o.opener, "dlmopen", o.user], False, {"dlmopen"},
+               preload=both, **on)
+    yield Case("drop-in, hook", python, True, preload=both, IPCSHIM_NCCL_LIB=o.fake, **on)
+    for program in (o.stub, o.linked):
+        yield Case("RTLD_NEXT behind the hook, " + program.name, [program], True,
+                   preload="%s:%s" % (both, o.next), **on)
+        yield Case("RTLD_NEXT before the hook, " + program.name, [program], True,
+                   {"not-first"} if program == o.linked else (),
+                   preload="%s:%s" % (o.next, both), **on)
+
+
+def check_hook(options, folder):
+    """It exports dlsym and nothing else, and needs the C library alone."""
+    if not shutil.which("nm") or not shutil.which("readelf"):
+        return "SKIP no binutils here"
+    names = run(["nm", "-D", "--defined-only", options.hook], clean(), folder).stdout.split()
+    check(names[2::3] == ["dlsym"], names)
+    needed = run(["readelf", "-d", options.hook], clean(), folder).stdout
+    check(needed.count("NEEDED") == 1 and "libc.so.6" in needed, needed)
+
+
 def running(options, folder):
     """`ipcshim check PID`: name, environment, what it must find."""
     for name, more, fixes in (
@@ -221,17 +256,20 @@ def check_static(options, folder):
 def main():
     parser = argparse.ArgumentParser()
     for name in ("ipcshim", "shim", "fake", "linked", "opener", "user", "user-now",
-                 "user-static", "user-hidden"):
+                 "user-static", "user-hidden", "stub", "next", "hook"):
         parser.add_argument("--" + name, type=lambda p: pathlib.Path(p).resolve())
     options = parser.parse_args()
     number = failed = 0
     with tempfile.TemporaryDirectory(prefix="ips-loader-") as name:
         top = pathlib.Path(name)
-        todo = [(c.name, lambda f, c=c: c.run(options, f)) for c in cases(options, top)]
+        matrix = [*cases(options, top), *(hooked(options) if options.hook else ())]
+        todo = [(c.name, lambda f, c=c: c.run(options, f)) for c in matrix]
         todo += [(n, lambda f, m=m, x=x: check_running(options, f, m, x))
                  for n, m, x in running(options, top)]
         todo += [("words", lambda f: check_words(options, f)),
                  ("static program", lambda f: check_static(options, f))]
+        if options.hook:
+            todo += [("the hook's names", lambda f: check_hook(options, f))]
         for number, (what, function) in enumerate(todo, 1):
             folder = top / str(number)
             folder.mkdir()

@@ -20,6 +20,8 @@ typedef struct CUstream_st *gpu_stream; /* = cudaStream_t */
 typedef struct CUevent_st *gpu_event;
 typedef struct CUgraph_st *gpu_graph;
 typedef struct CUgraphNode_st *gpu_node;
+/* One handle, another stream in each thread (CU_STREAM_PER_THREAD). */
+#define GPU_STREAM_PER_THREAD ((gpu_stream)2)
 struct gpu_uuid {
     unsigned char bytes[16];
 };

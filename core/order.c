@@ -41,7 +41,7 @@ static int begin_captured(struct ips_order *order, const struct ips_gpu_api *gpu
         *capture = (struct ips_order_capture){.id = id, .stream = stream};
         return IPS_GPU(gpu, cuStreamWaitEvent(stream, order->event, GPU_EVENT_EXTERNAL));
     }
-    if (!capture->node || capture->stream == stream)
+    if (!capture->node || (capture->stream == stream && stream != GPU_STREAM_PER_THREAD))
         return GPU_SUCCESS;
     return IPS_GPU(gpu, cuStreamUpdateCaptureDependencies(stream, &capture->node, 1,
                                                           GPU_ADD_CAPTURE_DEPENDENCIES));

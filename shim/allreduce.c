@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ncclAllReduce, in the order it happens: look the communicator up, decide, launch or
+/* AllReduce, in the order it happens: look the communicator up, decide, launch or
  * forward, trace. The decision rests only on what all ranks know alike. */
 #include "shim/allreduce.h"
 
@@ -10,26 +10,24 @@
 #include "shim/group.h"
 #include "shim/nccl_api.h"
 #include "shim/process.h"
+#include "shim/settle.h"
 
 /* A pointer that is not aligned to its element is taken like any other: it is a property
  * of one rank, NCCL needs the alignment as well. */
-static struct ips_decision decide(const struct ips_comm *comm, const void *in,
-                                  const void *out, size_t count, int type, int op)
+static struct ips_decision decide(const struct ips_comm *comm,
+                                  const struct ips_request *request)
 {
     struct ips_decision nccl = {.route = IPS_ROUTE_NCCL};
-    if (!comm) {
-        nccl.reason = "communicator not known to the shim";
+    if (!ips_comm_engine(comm)) {
+        nccl.reason = ips_comm_reason(comm);
         return nccl;
     }
-    if (!comm->engine) {
-        nccl.reason = comm->reason;
-        return nccl;
-    }
-    if (count && (!in || !out)) {
+    if (request->count && (!request->in || !request->out)) {
         nccl.reason = "NULL buffer";
         return nccl;
     }
-    return ips_policy_decide(&comm->settings, (unsigned)comm->nranks, count, type, op);
+    return ips_policy_decide(&comm->settings, (unsigned)comm->nranks, request->count,
+                             request->type, request->op);
 }
 
 static void trace(const struct ips_taken *taken, int captured, ncclResult_t result)
@@ -37,7 +35,7 @@ static void trace(const struct ips_taken *taken, int captured, ncclResult_t resu
     struct ips_event event = {
         .time_ns = taken->time_ns,
         .kind = IPS_EVENT_CALL,
-        .call = IPS_SLOT_ncclAllReduce,
+        .call = (uint16_t)taken->name,
         .count = taken->call.count,
         .bytes = taken->bytes,
         .type = taken->call.type,
@@ -65,8 +63,8 @@ ncclResult_t ips_taken_launch(const struct ips_taken *taken)
     if (!ips_trace_on())
         return result;
     if (!error && !captured && taken->call.count) /* what the device will count */
-        __atomic_fetch_add(&comm->eager[ips_counter_of(taken->call.proto, taken->bytes)], 1,
-                           __ATOMIC_RELAXED);
+        __atomic_fetch_add(&comm->eager[ips_counter_of(taken->call.proto, taken->bytes)],
+                           1, __ATOMIC_RELAXED);
     trace(taken, captured, result);
     return result;
 }
@@ -80,6 +78,35 @@ static ncclResult_t take(const struct ips_taken *taken)
     return result;
 }
 
+int ips_allreduce_take(const struct ips_request *request, int *ret_result,
+                       const char **ret_reason)
+{
+    struct ips_comm *comm = ips_comm_ready(request->comm);
+    struct ips_decision decision = decide(comm, request);
+    *ret_reason = decision.reason;
+    if (decision.route == IPS_ROUTE_ENGINE) {
+        struct ips_taken taken = {
+            .comm = comm,
+            .name = request->name,
+            .call = {.in = request->in,
+                     .out = request->out,
+                     .count = request->count,
+                     .type = (enum ips_type)request->type,
+                     .op = (enum ips_op)request->op,
+                     .proto = decision.proto,
+                     .channels = decision.channels,
+                     .threads = decision.threads,
+                     .stream = request->stream},
+            .bytes = request->count * ips_type_bytes(request->type),
+            .time_ns = ips_trace_on() ? ips_trace_now() : 0,
+            .reason = decision.reason,
+        };
+        *ret_result = (int)take(&taken);
+    }
+    ips_comm_put(comm);
+    return decision.route == IPS_ROUTE_ENGINE;
+}
+
 IPS_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                                       ncclDataType_t datatype, ncclRedOp_t op,
                                       ncclComm_t comm, cudaStream_t stream)
@@ -89,38 +116,14 @@ IPS_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclAllReduce);
     if (ips_pass())
         return real(sendbuff, recvbuff, count, datatype, op, comm, stream);
-
-    struct ips_comm *known = ips_comm_get(comm);
-    struct ips_decision decision =
-        decide(known, sendbuff, recvbuff, count, (int)datatype, (int)op);
+    const struct ips_request request = {
+        sendbuff, recvbuff, count,  (int)datatype,
+        (int)op,  comm,     stream, IPS_SLOT_ncclAllReduce};
+    const char *reason;
     int result;
-    if (decision.route == IPS_ROUTE_ENGINE) {
-        struct ips_taken taken = {
-            .comm = known,
-            .call = {.in = sendbuff,
-                     .out = recvbuff,
-                     .count = count,
-                     .type = (enum ips_type)datatype,
-                     .op = (enum ips_op)op,
-                     .proto = decision.proto,
-                     .channels = decision.channels,
-                     .threads = decision.threads,
-                     .stream = stream},
-            .bytes = count * ips_type_bytes((int)datatype),
-            .time_ns = ips_trace_on() ? ips_trace_now() : 0,
-            .reason = decision.reason,
-        };
-        result = (int)take(&taken);
-    } else {
-        struct ips_forwarded forwarded;
-        result = ips_forwarded_begin(&forwarded, comm, stream);
-        if (!result) {
-            IPS_CALL(result,
-                     (int)real(sendbuff, recvbuff, count, datatype, op, comm, stream));
-            result = ips_forwarded_end(&forwarded, result, IPS_SLOT_ncclAllReduce, count,
-                                       (int)datatype, (int)op, decision.reason);
-        }
-    }
-    ips_comm_put(known);
-    return (ncclResult_t)result;
+    if (ips_allreduce_take(&request, &result, &reason))
+        return (ncclResult_t)result;
+    IPS_FORWARD_TRACED(ncclResult_t, ncclAllReduce,
+                       (sendbuff, recvbuff, count, datatype, op, comm, stream), count,
+                       datatype, op, reason);
 }

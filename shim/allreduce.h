@@ -5,10 +5,12 @@
 
 #include "core/engine.h"
 #include "shim/comm.h"
+#include "shim/request.h"
 #include "shim/trace.h"
 
 struct ips_taken {
     struct ips_comm *comm; /* referenced by whoever holds this */
+    enum ips_slot name;    /* by which the program called it */
     struct ips_allreduce call;
     uint64_t bytes;
     uint64_t time_ns; /* of the program's call, for the trace */

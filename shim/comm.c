@@ -8,7 +8,6 @@
  * the generation; the remover first changes the generation, then drops its reference. */
 #include "shim/comm.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 
 #include "core/log.h"
 #include "shim/process.h"
+#include "shim/settle.h"
 #include "shim/summary.h"
 #include "shim/trace.h"
 
@@ -40,34 +40,45 @@ static unsigned cache_slot(ncclComm_t handle)
     return (unsigned)(hash >> 61) & (CACHE_SLOTS - 1);
 }
 
-int ips_comm_add(ncclComm_t handle, const struct ips_comm *description)
+/* Under the lock: takes the entry out, the caller gets the table's reference. */
+static struct ips_comm *unlink_entry(ncclComm_t handle)
+{
+    struct ips_comm **link = &comms;
+    while (*link && (*link)->handle != handle)
+        link = &(*link)->next;
+    struct ips_comm *comm = *link;
+    if (comm) {
+        *link = comm->next;
+        __atomic_fetch_add(&generation, 1, __ATOMIC_SEQ_CST);
+    }
+    return comm;
+}
+
+struct ips_comm *ips_comm_add(ncclComm_t handle, const struct ips_comm *description)
 {
     pthread_mutex_lock(&lock);
+    /* One that NCCL freed by a way the shim does not see. */
+    struct ips_comm *stale = unlink_entry(handle);
     struct ips_comm *comm = recycled;
     if (comm)
         recycled = comm->next;
     else
         comm = calloc(1, sizeof *comm);
     if (comm) {
-        comm->engine = description->engine;
-        comm->reason = description->reason;
-        comm->rank = description->rank;
-        comm->nranks = description->nranks;
-        comm->settings = description->settings;
-        memset(comm->eager, 0, sizeof comm->eager);
+        memcpy(comm, description, offsetof(struct ips_comm, handle));
         comm->handle = handle;
         comm->number = next_number++;
         comm->next = comms;
-        /* The last store: a stale cache may look at this at any time. */
-        __atomic_store_n(&comm->references, 1, __ATOMIC_RELEASE);
+        /* The last store: a stale cache may look at this at any time. The table's
+         * reference, and the caller's. */
+        __atomic_store_n(&comm->references, 2, __ATOMIC_RELEASE);
         comms = comm;
     }
     pthread_mutex_unlock(&lock);
-    if (comm)
-        return 0;
-    ips_log(IPS_LOG_ERROR, "out of memory for a communicator: NCCL serves it");
-    ips_engine_destroy(description->engine);
-    return -ENOMEM;
+    ips_comm_put(stale);
+    if (!comm)
+        ips_log(IPS_LOG_ERROR, "out of memory for a communicator: NCCL serves it");
+    return comm;
 }
 
 /* A reference, unless the entry is dead. */
@@ -137,7 +148,7 @@ static void add_all_replays(uint64_t *counts)
 {
     pthread_mutex_lock(&lock);
     for (const struct ips_comm *comm = comms; comm; comm = comm->next)
-        if (comm->engine)
+        if (!(ips_comm_held(comm) & IPS_HOLD_PENDING) && comm->engine)
             add_replays(comm, counts);
     pthread_mutex_unlock(&lock);
 }
@@ -150,6 +161,7 @@ void ips_comm_trace_replays(void)
 /* The last reference is gone: its numbers go into the trace, the engine goes away. */
 static void retire(struct ips_comm *comm)
 {
+    ips_settle_cancel(comm, "ended during its set-up");
     if (ips_trace_on()) {
         struct ips_event event = {
             .time_ns = ips_trace_now(),
@@ -183,14 +195,46 @@ void ips_comm_put(struct ips_comm *comm)
 struct ips_comm *ips_comm_remove(ncclComm_t handle)
 {
     pthread_mutex_lock(&lock);
-    struct ips_comm **link = &comms;
-    while (*link && (*link)->handle != handle)
-        link = &(*link)->next;
-    struct ips_comm *comm = *link;
-    if (comm) {
-        *link = comm->next;
-        __atomic_fetch_add(&generation, 1, __ATOMIC_SEQ_CST);
-    }
+    struct ips_comm *comm = unlink_entry(handle);
     pthread_mutex_unlock(&lock);
     return comm;
+}
+
+size_t ips_comm_pending(struct ips_comm **ret_comms, size_t room)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&lock);
+    for (struct ips_comm *comm = comms; comm && count < room; comm = comm->next)
+        if (ips_comm_held(comm) & IPS_HOLD_PENDING) {
+            ips_comm_hold(comm);
+            ret_comms[count++] = comm;
+        }
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+void ips_comm_stop(struct ips_comm *comm, const char *reason)
+{
+    __atomic_store_n(&comm->stopped, reason, __ATOMIC_RELAXED);
+    __atomic_fetch_or(&comm->hold, IPS_HOLD_STOPPED, __ATOMIC_SEQ_CST);
+}
+
+void ips_comm_resume(struct ips_comm *comm, const char *reason)
+{
+    if (__atomic_load_n(&comm->stopped, __ATOMIC_RELAXED) == reason)
+        __atomic_fetch_and(&comm->hold, ~(unsigned)IPS_HOLD_STOPPED, __ATOMIC_SEQ_CST);
+}
+
+const char *ips_comm_reason(const struct ips_comm *comm)
+{
+    if (!comm)
+        return "communicator not known to the shim";
+    unsigned hold = ips_comm_held(comm);
+    if (hold & IPS_HOLD_STOPPED)
+        return __atomic_load_n(&comm->stopped, __ATOMIC_RELAXED);
+    if (hold & IPS_HOLD_PENDING)
+        return "NCCL's init is in progress";
+    if (hold & IPS_HOLD_OWED)
+        return "NCCL's last call is in progress";
+    return comm->reason;
 }

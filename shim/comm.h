@@ -10,24 +10,45 @@
 
 #include "core/engine.h"
 #include "policy/policy.h"
+#include "shim/key.h"
 #include "shim/nccl_api.h"
 
+/* Why the engine must not be used now; 0 when it may. */
+enum {
+    IPS_HOLD_PENDING = 1, /* its verdict is still out */
+    IPS_HOLD_OWED = 2, /* a call that NCCL enqueues in the background has no mark yet */
+    IPS_HOLD_STOPPED = 4, /* suspended, finalized or revoked */
+};
+
 struct ips_comm {
-    struct ips_engine *engine; /* NULL: NCCL serves it */
+    /* The verdict; not valid while it is pending. */
+    struct ips_engine *engine; /* NULL: NCCL serves it. Mostly read by ips_comm_engine */
     const char *reason;        /* why, or "agreed"; lives as long as the process */
-    int rank, nranks;          /* -1: not known */
-    int number;                /* in this process, from 0 */
     struct ips_policy_settings settings; /* agreed; meaningful with an engine */
+    /* Known from the beginning. */
+    int rank, nranks; /* -1: NCCL is asked when its init is complete */
+    int blocking;
+    struct ips_key key;
+    /* Changes; all atomic. */
+    unsigned hold;                /* IPS_HOLD_* */
+    const char *stopped;          /* why, with IPS_HOLD_STOPPED */
+    unsigned splits;              /* how many of it there were */
     uint64_t eager[IPS_COUNTERS]; /* launched, not captured; like ips_engine_counts */
-    /* For comm.c only. */
+    /* For settle.c, which says who may use them. */
+    struct ips_bringup *bringup;
+    gpu_stream owed;
+    int busy, started, cancelled;
+    /* Set by ips_comm_add. */
     ncclComm_t handle;
+    int number; /* in this process, from 0 */
+    /* For comm.c only. */
     unsigned references;
     struct ips_comm *next;
 };
 
-/* Enters a communicator. The entry owns the engine from now on. 0 or -ENOMEM (the engine
- * is then destroyed). */
-int ips_comm_add(ncclComm_t handle, const struct ips_comm *description);
+/* Enters a communicator, which then owns the description's bringup. Gives the entry,
+ * referenced, or NULL when there is no memory. */
+struct ips_comm *ips_comm_add(ncclComm_t handle, const struct ips_comm *description);
 
 /* The entry, referenced, or NULL for a handle that is not known. */
 struct ips_comm *ips_comm_get(ncclComm_t handle);
@@ -37,5 +58,27 @@ void ips_comm_put(struct ips_comm *comm); /* NULL is allowed */
 /* Takes the entry out of the table: later lookups don't find it. The caller gets the
  * table's reference and puts it. NULL for a handle that is not known. */
 struct ips_comm *ips_comm_remove(ncclComm_t handle);
+
+/* Up to `room` communicators whose verdict is out, each referenced; gives how many. */
+size_t ips_comm_pending(struct ips_comm **ret_comms, size_t room);
+
+/* Keeps the engine unused for this reason (a static text); and ends that, if it was for
+ * that reason. */
+void ips_comm_stop(struct ips_comm *comm, const char *reason);
+void ips_comm_resume(struct ips_comm *comm, const char *reason);
+
+static inline unsigned ips_comm_held(const struct ips_comm *comm)
+{
+    return __atomic_load_n(&comm->hold, __ATOMIC_ACQUIRE);
+}
+
+/* The engine if it may be used now; NULL is allowed. */
+static inline struct ips_engine *ips_comm_engine(const struct ips_comm *comm)
+{
+    return comm && !ips_comm_held(comm) ? comm->engine : NULL;
+}
+
+/* Why NCCL serves a call that the engine can't take; NULL is allowed. */
+const char *ips_comm_reason(const struct ips_comm *comm);
 
 #endif

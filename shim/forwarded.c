@@ -6,18 +6,17 @@
 
 #include <errno.h>
 
-#include "shim/comm.h"
 #include "shim/errors.h"
 #include "shim/group.h"
+#include "shim/settle.h"
 
 static int keep_order(struct ips_forwarded *forwarded)
 {
-    struct ips_comm *comm = forwarded->comm;
-    if (!comm || !comm->engine)
+    if (!forwarded->engine)
         return 0;
     if (ips_group_depth() > 0)
-        return ips_group_add_forwarded(comm, forwarded->stream);
-    return ips_engine_forward_begin(comm->engine, forwarded->stream);
+        return ips_group_add_forwarded(forwarded->comm, forwarded->stream);
+    return ips_engine_forward_begin(forwarded->engine, forwarded->stream);
 }
 
 /* For the trace: 1, 0, or -1 where there is no usable driver, which is asked for once. */
@@ -35,10 +34,11 @@ static int is_captured(gpu_stream stream)
 int ips_forwarded_begin(struct ips_forwarded *forwarded, void *handle, void *stream)
 {
     *forwarded = (struct ips_forwarded){
-        .comm = ips_comm_get(handle),
+        .comm = ips_comm_ready(handle),
         .stream = stream,
         .captured = -1,
     };
+    forwarded->engine = ips_comm_engine(forwarded->comm);
     if (ips_trace_on())
         forwarded->time_ns = ips_trace_now();
     if (ips_trace_file_on() && forwarded->comm)
@@ -46,9 +46,7 @@ int ips_forwarded_begin(struct ips_forwarded *forwarded, void *handle, void *str
     int error = keep_order(forwarded);
     if (!error)
         return ncclSuccess;
-    ncclResult_t result = ips_result_of(error);
-    if (forwarded->comm)
-        result = ips_engine_result(error, ips_engine_error(forwarded->comm->engine));
+    ncclResult_t result = ips_engine_result(error, ips_engine_error(forwarded->engine));
     ips_group_failed(result);
     ips_comm_put(forwarded->comm);
     return (int)result;
@@ -70,9 +68,7 @@ static void trace(const struct ips_forwarded *forwarded, int result, enum ips_sl
 {
     const struct ips_comm *comm = forwarded->comm;
     if (!reason)
-        reason = !comm          ? "communicator not known to the shim"
-                 : comm->engine ? "not an AllReduce"
-                                : comm->reason;
+        reason = forwarded->engine ? "not an AllReduce" : ips_comm_reason(comm);
     struct ips_event event = {
         .time_ns = forwarded->time_ns,
         .kind = IPS_EVENT_CALL,
@@ -95,16 +91,20 @@ static void trace(const struct ips_forwarded *forwarded, int result, enum ips_sl
 int ips_forwarded_end(struct ips_forwarded *forwarded, int result, enum ips_slot call,
                       uint64_t count, int type, int op, const char *reason)
 {
-    struct ips_comm *comm = forwarded->comm;
-    if (comm && comm->engine && ips_group_depth() == 0) {
-        int error = ips_engine_forward_end(comm->engine, forwarded->stream);
-        if (error && !result)
-            result = (int)ips_engine_result(error, ips_engine_error(comm->engine));
+    struct ips_engine *engine = forwarded->engine;
+    if (engine && ips_group_depth() == 0) {
+        if (result == ncclInProgress) {
+            ips_settle_owe(forwarded->comm, forwarded->stream);
+        } else {
+            int error = ips_engine_forward_end(engine, forwarded->stream);
+            if (error && !result)
+                result = (int)ips_engine_result(error, ips_engine_error(engine));
+        }
     }
     if (result != ncclSuccess && result != ncclInProgress)
         ips_group_failed((ncclResult_t)result);
     if (ips_trace_on())
         trace(forwarded, result, call, count, type, op, reason);
-    ips_comm_put(comm);
+    ips_comm_put(forwarded->comm);
     return result;
 }

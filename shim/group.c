@@ -2,23 +2,28 @@
 /* Groups. Every start and end is forwarded, so NCCL's own depth stays exact; ours follows
  * it. All state belongs to the thread, and is empty while no group is open.
  *
- * Not yet: NCCL joins all streams of a group before and after it; the engine's calls only
- * keep the order within their communicator. */
+ * NCCL joins the streams of a group, as if it were one operation posted on each of them:
+ * those of one communicator, never those of different ones (ncclLaunchPrepare in
+ * enqueue.cc), which could make ranks wait in a circle. Where the engine took a call of a
+ * communicator whose calls use several streams, they are joined alike. */
 #include "shim/group.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/join.h"
 #include "shim/errors.h"
 #include "shim/process.h"
+#include "shim/settle.h"
 
 struct list {
     void *items;
     size_t count, room;
 };
 
-struct forwarded_item {
+/* A communicator and a stream that calls on it use. */
+struct use {
     struct ips_comm *comm;
     gpu_stream stream;
 };
@@ -27,8 +32,9 @@ struct group {
     int depth;
     ncclResult_t error;
     struct list taken;     /* struct ips_taken */
-    struct list forwarded; /* struct forwarded_item */
+    struct list forwarded; /* struct use, each once */
     struct list inits;     /* struct ips_init */
+    struct list joined;    /* struct use, each once; made at the end */
 };
 
 static _Thread_local struct group group __attribute__((tls_model("initial-exec")));
@@ -66,17 +72,33 @@ int ips_group_add_taken(const struct ips_taken *taken)
     return error;
 }
 
+static int is_used(const struct list *list, const struct ips_comm *comm)
+{
+    const struct use *uses = list->items;
+    for (size_t i = list->count; i-- > 0;)
+        if (uses[i].comm == comm)
+            return 1;
+    return 0;
+}
+
+/* 1 if it is new, 0 if not, or -ENOMEM. */
+static int add_use(struct list *list, struct ips_comm *comm, gpu_stream stream)
+{
+    const struct use *uses = list->items;
+    const struct use use = {comm, stream};
+    for (size_t i = list->count; i-- > 0;)
+        if (uses[i].comm == comm && uses[i].stream == stream)
+            return 0;
+    int error = list_add(list, &use, sizeof use);
+    return error ? error : 1;
+}
+
 int ips_group_add_forwarded(struct ips_comm *comm, gpu_stream stream)
 {
-    const struct forwarded_item *items = group.forwarded.items;
-    for (size_t i = 0; i < group.forwarded.count; i++)
-        if (items[i].comm == comm && items[i].stream == stream)
-            return 0;
-    struct forwarded_item item = {comm, stream};
-    int error = list_add(&group.forwarded, &item, sizeof item);
-    if (!error)
+    int added = add_use(&group.forwarded, comm, stream);
+    if (added > 0)
         ips_comm_hold(comm);
-    return error;
+    return added < 0 ? added : 0;
 }
 
 int ips_group_add_init(const struct ips_init *init)
@@ -100,24 +122,73 @@ static ncclResult_t launch(const struct group *ended)
     return first;
 }
 
+/* The streams of each communicator that the engine takes a call of. */
+static ncclResult_t collect_streams(struct group *ended)
+{
+    const struct ips_taken *taken = ended->taken.items;
+    const struct use *forwarded = ended->forwarded.items;
+    int error = 0;
+    for (size_t i = 0; i < ended->taken.count && error >= 0; i++)
+        error = add_use(&ended->joined, taken[i].comm, taken[i].call.stream);
+    for (size_t i = 0; i < ended->forwarded.count && error >= 0; i++)
+        if (is_used(&ended->joined, forwarded[i].comm))
+            error = add_use(&ended->joined, forwarded[i].comm, forwarded[i].stream);
+    return error < 0 ? ips_result_of(error) : ncclSuccess;
+}
+
+static ncclResult_t join(const struct use *from, const struct use *to)
+{
+    struct ips_engine *engine = from->comm->engine;
+    int error = ips_engine_join(engine, from->stream, to->stream);
+    return error ? ips_engine_result(error, ips_engine_error(engine)) : ncclSuccess;
+}
+
+/* Each communicator's streams wait for each other, by way of its first. */
+static ncclResult_t join_streams(const struct group *ended)
+{
+    const struct use *uses = ended->joined.items;
+    const size_t count = ended->joined.count;
+    ncclResult_t first = ncclSuccess;
+    for (size_t hub = 0; hub < count; hub++) {
+        const struct list before = {(void *)uses, hub, hub};
+        if (is_used(&before, uses[hub].comm))
+            continue;
+        for (size_t i = hub + 1; i < count; i++)
+            if (uses[i].comm == uses[hub].comm)
+                keep_first(&first, join(&uses[i], &uses[hub]));
+        for (size_t i = hub + 1; i < count; i++)
+            if (uses[i].comm == uses[hub].comm)
+                keep_first(&first, join(&uses[hub], &uses[i]));
+    }
+    return first;
+}
+
 typedef int side(struct ips_engine *engine, gpu_stream stream);
 static ncclResult_t keep_order(const struct group *ended, side *begin_or_end)
 {
-    const struct forwarded_item *items = ended->forwarded.items;
+    const struct use *uses = ended->forwarded.items;
     ncclResult_t first = ncclSuccess;
     for (size_t i = 0; i < ended->forwarded.count; i++) {
-        struct ips_engine *engine = items[i].comm->engine;
-        int error = begin_or_end(engine, items[i].stream);
+        struct ips_engine *engine = uses[i].comm->engine;
+        int error = begin_or_end(engine, uses[i].stream);
         if (error)
             keep_first(&first, ips_engine_result(error, ips_engine_error(engine)));
     }
     return first;
 }
 
+/* NCCL enqueues what was forwarded in the background. */
+static void owe_order(const struct group *ended)
+{
+    const struct use *uses = ended->forwarded.items;
+    for (size_t i = 0; i < ended->forwarded.count; i++)
+        ips_settle_owe(uses[i].comm, uses[i].stream);
+}
+
 static void release(struct group *ended)
 {
     struct ips_taken *taken = ended->taken.items;
-    struct forwarded_item *forwarded = ended->forwarded.items;
+    struct use *forwarded = ended->forwarded.items;
     for (size_t i = 0; i < ended->taken.count; i++)
         ips_comm_put(taken[i].comm);
     for (size_t i = 0; i < ended->forwarded.count; i++)
@@ -125,6 +196,7 @@ static void release(struct group *ended)
     free(ended->taken.items);
     free(ended->forwarded.items);
     free(ended->inits.items);
+    free(ended->joined.items);
 }
 
 IPS_EXPORT ncclResult_t ncclGroupStart(void)
@@ -154,19 +226,31 @@ static int close_group(struct group *ret_ended)
     return 1;
 }
 
+/* What stands before NCCL's part. */
+static ncclResult_t begin_end(struct group *ended)
+{
+    ncclResult_t first = collect_streams(ended);
+    keep_first(&first, join_streams(ended));
+    keep_first(&first, launch(ended));
+    keep_first(&first, keep_order(ended, ips_engine_forward_begin));
+    return first;
+}
+
 /* The engine's launches, then NCCL's; then the communicators that were made. */
 static ncclResult_t end_outermost(struct group *ended, __typeof__(&ncclGroupEnd) real)
 {
-    ncclResult_t first = ended->error, result;
-    if (first == ncclSuccess) {
-        first = launch(ended);
-        keep_first(&first, keep_order(ended, ips_engine_forward_begin));
-    }
+    const int launches = ended->error == ncclSuccess;
+    ncclResult_t first = launches ? begin_end(ended) : ended->error, result;
     IPS_CALL(result, real());
-    if (ended->error == ncclSuccess)
+    if (launches && result == ncclInProgress)
+        owe_order(ended);
+    else if (launches)
         keep_first(&first, keep_order(ended, ips_engine_forward_end));
+    if (launches)
+        keep_first(&first, join_streams(ended));
     ips_init_complete(ended->inits.items, ended->inits.count, result);
-    return result == ncclSuccess ? first : result;
+    const int good = result == ncclSuccess || result == ncclInProgress;
+    return good && first != ncclSuccess ? first : result;
 }
 
 IPS_EXPORT ncclResult_t ncclGroupEnd(void)

@@ -1,18 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exported calls that end a communicator or ask after its health. An entry leaves the
  * table before the call is forwarded, for NCCL may reuse the handle's address at once. */
+#include "core/join.h"
 #include "shim/comm.h"
 #include "shim/errors.h"
+#include "shim/group.h"
+#include "shim/late.h"
 #include "shim/nccl_api.h"
 #include "shim/process.h"
+#include "shim/settle.h"
 
+/* Takes it out of the table, and gives up what is still to come of it. */
+static struct ips_comm *leave(ncclComm_t handle)
+{
+    ips_late_end(handle);
+    return ips_comm_remove(handle);
+}
+
+/* The engine takes no more calls; NCCL gives the answers. */
+static void rest(struct ips_comm *comm, const char *reason)
+{
+    ips_settle_cancel(comm, reason);
+    ips_comm_stop(comm, reason);
+}
+
+/* After this NCCL takes no call, and the engine none either: NCCL's answer is given. A
+ * blocking one returns when what was issued has run, the engine's calls included. */
 IPS_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     ncclResult_t result;
     __typeof__(&ncclCommFinalize) real = IPS_REAL(ncclCommFinalize);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommFinalize);
+    struct ips_comm *known = ips_pass() ? NULL : ips_comm_known(comm);
+    if (known) {
+        rest(known, "communicator is finalized");
+        if (known->engine && known->blocking && ips_group_depth() == 0)
+            ips_engine_drain(known->engine);
+    }
     IPS_CALL(result, real(comm));
+    ips_comm_put(known);
     return result;
 }
 
@@ -22,8 +49,10 @@ IPS_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
     __typeof__(&ncclCommDestroy) real = IPS_REAL(ncclCommDestroy);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommDestroy);
-    if (!ips_pass())
-        ips_comm_put(ips_comm_remove(comm));
+    struct ips_comm *known = ips_pass() ? NULL : leave(comm);
+    if (known)
+        ips_settle_cancel(known, "destroyed during its set-up");
+    ips_comm_put(known);
     IPS_CALL(result, real(comm));
     return result;
 }
@@ -36,9 +65,9 @@ IPS_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
     __typeof__(&ncclCommAbort) real = IPS_REAL(ncclCommAbort);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommAbort);
-    struct ips_comm *known = ips_pass() ? NULL : ips_comm_remove(comm);
-    if (known && known->engine)
-        ips_engine_abort(known->engine);
+    struct ips_comm *known = ips_pass() ? NULL : leave(comm);
+    if (known)
+        ips_settle_abort(known);
     IPS_CALL(result, real(comm));
     ips_comm_put(known);
     return result;
@@ -51,15 +80,52 @@ IPS_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
     __typeof__(&ncclCommRevoke) real = IPS_REAL(ncclCommRevoke);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommRevoke);
-    struct ips_comm *known = ips_pass() ? NULL : ips_comm_get(comm);
-    if (known && known->engine)
-        ips_engine_abort(known->engine);
+    struct ips_comm *known = ips_pass() ? NULL : ips_comm_known(comm);
+    if (known) {
+        rest(known, "communicator is revoked");
+        ips_settle_abort(known);
+    }
     IPS_CALL(result, real(comm, revokeFlags));
     ips_comm_put(known);
     return result;
 }
 
-/* NCCL's own answer, unless only the engine has failed. */
+/* Until it is resumed NCCL takes no call, and the engine none either. The engine keeps
+ * its memory: graphs that were captured before are replayed after. */
+static const char suspended[] = "communicator is suspended";
+
+IPS_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
+{
+    ncclResult_t result;
+    __typeof__(&ncclCommSuspend) real = IPS_REAL(ncclCommSuspend);
+    if (!real)
+        return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommSuspend);
+    struct ips_comm *known = ips_pass() ? NULL : ips_comm_known(comm);
+    if (known)
+        rest(known, suspended);
+    IPS_CALL(result, real(comm, flags));
+    if (known && result != ncclSuccess && result != ncclInProgress)
+        ips_comm_resume(known, suspended);
+    ips_comm_put(known);
+    return result;
+}
+
+IPS_EXPORT ncclResult_t ncclCommResume(ncclComm_t comm)
+{
+    ncclResult_t result;
+    __typeof__(&ncclCommResume) real = IPS_REAL(ncclCommResume);
+    if (!real)
+        return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommResume);
+    IPS_CALL(result, real(comm));
+    struct ips_comm *known = ips_pass() ? NULL : ips_comm_known(comm);
+    if (known && (result == ncclSuccess || result == ncclInProgress))
+        ips_comm_resume(known, suspended);
+    ips_comm_put(known);
+    return result;
+}
+
+/* NCCL's own answer, unless the engine's verdict is still out, or only the engine has
+ * failed. Never waits: watchdogs ask while another thread is inside a call. */
 IPS_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 {
     ncclResult_t result;
@@ -67,11 +133,15 @@ IPS_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asy
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommGetAsyncError);
     IPS_CALL(result, real(comm, asyncError));
-    if (ips_pass() || result != ncclSuccess || !asyncError || *asyncError != ncclSuccess)
+    if (ips_pass() || result != ncclSuccess || !asyncError)
         return result;
-    struct ips_comm *known = ips_comm_get(comm);
-    int error = known && known->engine ? ips_engine_error(known->engine) : 0;
-    if (error)
+    struct ips_comm *known = ips_comm_known(comm);
+    if (!known)
+        return result;
+    *asyncError = ips_settle_poll(known, *asyncError);
+    const struct ips_engine *engine = ips_comm_engine(known);
+    int error = engine ? ips_engine_error(engine) : 0;
+    if (error && *asyncError == ncclSuccess)
         *asyncError = ips_result_of(error);
     ips_comm_put(known);
     return result;

@@ -1,18 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exported calls that make communicators. Each describes what it makes, forwards, and
- * leaves the rest to init.c. Only ncclCommInitRank and a blocking ncclCommInitRankConfig
- * make communicators for the engine so far. */
+ * leaves the rest to init.c. Shrunk and grown communicators stay with NCCL. */
 #include <stdlib.h>
 
 #include "shim/comm.h"
 #include "shim/init.h"
-#include "shim/process.h"
 #include "shim/nccl_api.h"
+#include "shim/process.h"
+#include "shim/settle.h"
 
 /* Arguments that NCCL will refuse are left to NCCL alone. */
 static int plausible(const ncclComm_t *comm, int nranks, int rank)
 {
     return comm && nranks > 0 && rank >= 0 && rank < nranks;
+}
+
+/* One that is made from unique ids. */
+static void prepare(struct ips_init *init, ncclComm_t *where, int nranks, int rank,
+                    const ncclUniqueId *ids, int count, const void *config)
+{
+    struct ips_key key;
+    ips_process_begin(rank);
+    ips_key_of_ids(&key, ids, count, nranks);
+    ips_init_prepare(init, where, nranks, rank, ips_init_blocking(config, 1), &key);
 }
 
 IPS_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks,
@@ -25,8 +35,7 @@ IPS_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks,
     if (ips_pass() || !plausible(comm, nranks, rank))
         return real(comm, nranks, commId, rank);
     struct ips_init init;
-    ips_process_begin(rank);
-    ips_init_prepare(&init, comm, nranks, rank, &commId, ips_init_blocking(NULL));
+    prepare(&init, comm, nranks, rank, &commId, 1, NULL);
     IPS_CALL(result, real(comm, nranks, commId, rank));
     return ips_init_forwarded(&init, 1, result);
 }
@@ -42,8 +51,7 @@ IPS_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
     if (ips_pass() || !plausible(comm, nranks, rank))
         return real(comm, nranks, commId, rank, config);
     struct ips_init init;
-    ips_process_begin(rank);
-    ips_init_prepare(&init, comm, nranks, rank, &commId, ips_init_blocking(config));
+    prepare(&init, comm, nranks, rank, &commId, 1, config);
     IPS_CALL(result, real(comm, nranks, commId, rank, config));
     return ips_init_forwarded(&init, 1, result);
 }
@@ -57,12 +65,10 @@ IPS_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks
     __typeof__(&ncclCommInitRankScalable) real = IPS_REAL(ncclCommInitRankScalable);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommInitRankScalable);
-    if (ips_pass() || !plausible(newcomm, nranks, myrank))
+    if (ips_pass() || !plausible(newcomm, nranks, myrank) || !commIds || nId <= 0)
         return real(newcomm, nranks, myrank, nId, commIds, config);
     struct ips_init init;
-    ips_process_begin(myrank);
-    ips_init_adopt(&init, newcomm, nranks, myrank,
-                   "communicator made by ncclCommInitRankScalable");
+    prepare(&init, newcomm, nranks, myrank, commIds, nId, config);
     IPS_CALL(result, real(newcomm, nranks, myrank, nId, commIds, config));
     return ips_init_forwarded(&init, 1, result);
 }
@@ -75,14 +81,15 @@ IPS_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *d
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommInitAll);
     if (ips_pass() || !comm || ndev <= 0)
         return real(comm, ndev, devlist);
+    struct ips_key key;
     ips_process_begin(0);
     struct ips_init *inits = calloc((size_t)ndev, sizeof *inits);
+    ips_key_random(&key);
+    for (int i = 0; inits && i < ndev; i++)
+        ips_init_prepare(&inits[i], &comm[i], ndev, i, ips_init_blocking(NULL, 1), &key);
     IPS_CALL(result, real(comm, ndev, devlist));
     if (!inits)
         return result; /* the communicators stay unknown, and with NCCL */
-    for (int i = 0; i < ndev; i++)
-        ips_init_adopt(&inits[i], &comm[i], ndev, i,
-                       "communicator made by ncclCommInitAll");
     result = ips_init_forwarded(inits, (size_t)ndev, result);
     free(inits);
     return result;
@@ -99,17 +106,21 @@ IPS_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
         return real(comm, color, key, newcomm, config);
     struct ips_init init;
     ips_process_begin(-1);
-    ips_init_adopt(&init, newcomm, -1, -1, "communicator made by ncclCommSplit");
+    struct ips_comm *parent = ips_comm_known(comm);
+    ips_init_prepare_split(&init, newcomm, comm, parent, color, config);
     IPS_CALL(result, real(comm, color, key, newcomm, config));
+    if (parent && (result == ncclSuccess || result == ncclInProgress))
+        __atomic_fetch_add(&parent->splits, 1, __ATOMIC_RELAXED);
+    ips_comm_put(parent);
     return ips_init_forwarded(&init, 1, result);
 }
 
 /* With NCCL_SHRINK_ABORT the parent's running calls must end, the engine's as well. */
 static void abort_engine(ncclComm_t handle)
 {
-    struct ips_comm *comm = ips_comm_get(handle);
-    if (comm && comm->engine)
-        ips_engine_abort(comm->engine);
+    struct ips_comm *comm = ips_comm_known(handle);
+    if (comm)
+        ips_settle_abort(comm);
     ips_comm_put(comm);
 }
 
@@ -128,7 +139,7 @@ IPS_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList,
     ips_process_begin(-1);
     if (shrinkFlags & IPS_NCCL_SHRINK_ABORT)
         abort_engine(comm);
-    ips_init_adopt(&init, newcomm, -1, -1, "communicator made by ncclCommShrink");
+    ips_init_prepare_other(&init, newcomm, comm, "communicator made by ncclCommShrink");
     IPS_CALL(result, real(comm, excludeRanksList, excludeRanksCount, newcomm, config,
                           shrinkFlags));
     return ips_init_forwarded(&init, 1, result);
@@ -146,7 +157,7 @@ IPS_EXPORT ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks,
         return real(comm, nRanks, uniqueId, rank, newcomm, config);
     struct ips_init init;
     ips_process_begin(rank);
-    ips_init_adopt(&init, newcomm, -1, -1, "communicator made by ncclCommGrow");
+    ips_init_prepare_other(&init, newcomm, comm, "communicator made by ncclCommGrow");
     IPS_CALL(result, real(comm, nRanks, uniqueId, rank, newcomm, config));
     return ips_init_forwarded(&init, 1, result);
 }

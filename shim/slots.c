@@ -7,6 +7,7 @@ const char *const ips_slot_names[IPS_SLOTS] = {
 #define TRACED(name, parameters, arguments, count, type, op) #name,
 #define PLAIN(name, parameters, arguments) #name,
 #define TEXT(name, parameters, arguments, without) #name,
+#define LATE_OWN(name, parameters, arguments) #name,
 #define LATE_TRACED(name, parameters, arguments, count, type, op) #name,
 #define LATE_PLAIN(name, parameters, arguments) #name,
 #define LATE_VOID(name, parameters, arguments) #name,

@@ -9,6 +9,7 @@ enum ips_slot {
 #define TRACED(name, parameters, arguments, count, type, op) IPS_SLOT_##name,
 #define PLAIN(name, parameters, arguments) IPS_SLOT_##name,
 #define TEXT(name, parameters, arguments, without) IPS_SLOT_##name,
+#define LATE_OWN(name, parameters, arguments) IPS_SLOT_##name,
 #define LATE_TRACED(name, parameters, arguments, count, type, op) IPS_SLOT_##name,
 #define LATE_PLAIN(name, parameters, arguments) IPS_SLOT_##name,
 #define LATE_VOID(name, parameters, arguments) IPS_SLOT_##name,

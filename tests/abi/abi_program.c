@@ -75,6 +75,7 @@ static void test_every_name(void)
 {
     static const char *const names[] = {
 #define TRACED(name, parameters, arguments, count, type, op) #name,
+#define LATE_OWN(name, parameters, arguments) #name,
 #define LATE_TRACED(name, parameters, arguments, count, type, op) #name,
 #define LATE_PLAIN(name, parameters, arguments) #name,
 #define LATE_VOID(name, parameters, arguments) #name,

@@ -296,7 +296,7 @@ def case_trace(options):
     ]
     check(got == want, "\n".join(map(str, got)))
     check(calls[0]["stream"] == "0x10" and calls[6]["reason"] ==
-          "communicator made by ncclCommSplit", calls)
+          "communicator made by ncclCommShrink", calls)
     check(calls[0]["time"] <= calls[-1]["time"], "times")
     check([e["event"] for e in events].count("comm") == 2, "communicators")
     check([e["event"] for e in events].count("comm_end") == 1, "communicator ends")

@@ -59,7 +59,7 @@ static ncclComm_t quiet_make(int rank)
 static void test_init(void)
 {
     make(1);
-    LOG("create(1);ncclCommInitRank;ncclCommCuDevice;start(1/2, 101);wait(1);take;drop;");
+    LOG("create(1);ncclCommInitRank;ncclCommCuDevice;start(1/2, 101);take;drop;");
 }
 
 static void test_init_config(void)
@@ -73,19 +73,20 @@ static void test_init_config(void)
     ncclComm_t comm;
     ncclCommInitRankConfig(&comm, 2, id, 0, (ncclConfig_t *)&config);
     LOG("create(0);"
-        "ncclCommInitRankConfig;ncclCommCuDevice;start(0/2, 100);wait(1);take;drop;");
+        "ncclCommInitRankConfig;ncclCommCuDevice;start(0/2, 100);take;drop;");
     config.blocking = 0;
     ncclCommInitRankConfig(&comm, 2, id, 0, (ncclConfig_t *)&config);
-    LOG("ncclCommInitRankConfig;");
+    LOG("create(0);ncclCommInitRankConfig;");
     IS(reduce(comm, 1, 1), ncclSuccess);
-    LOG("ncclAllReduce;");
+    LOG("ncclCommGetAsyncError;ncclCommCuDevice;start(0/2, "
+        "100);take;drop;allreduce(0,1);");
     config.magic = 1; /* not a config: nothing is read from it */
     ncclCommInitRankConfig(&comm, 2, id, 0, (ncclConfig_t *)&config);
     LOG("create(0);"
-        "ncclCommInitRankConfig;ncclCommCuDevice;start(0/2, 100);wait(1);take;drop;");
+        "ncclCommInitRankConfig;ncclCommCuDevice;start(0/2, 100);take;drop;");
     setenv("NCCL_COMM_BLOCKING", "0", 1);
     ncclCommInitRank(&comm, 2, id, 0);
-    LOG("ncclCommInitRank;");
+    LOG("create(0);ncclCommInitRank;");
     setenv("NCCL_COMM_BLOCKING", "1", 1);
     setenv("NCCL_COMM_ID", "127.0.0.1:1", 1);
     ncclCommInitRank(&comm, 2, id, 0);
@@ -117,10 +118,8 @@ static void test_init_group(void)
     ncclCommInitRank(&comms[1], 2, id, 1);
     LOG("ncclGroupStart;create(0);ncclCommInitRank;create(1);ncclCommInitRank;");
     IS(ncclGroupEnd(), ncclSuccess);
-    LOG("ncclGroupEnd;ncclCommCuDevice;start(0/2, 100);ncclCommCuDevice;start(1/2, "
-        "101);wait(2);"
-        "take;"
-        "drop;take;drop;");
+    LOG("ncclGroupEnd;ncclCommCuDevice;start(0/2, 100);take;drop;"
+        "ncclCommCuDevice;start(1/2, 101);take;drop;");
     IS(reduce(comms[1], 1, 1), ncclSuccess);
     LOG("allreduce(1,1);");
 
@@ -135,7 +134,7 @@ static void test_init_group(void)
 static void test_decline(void)
 {
     ncclComm_t comm = make(0);
-    LOG("create(0);ncclCommInitRank;ncclCommCuDevice;start(0/2, 100);wait(1);drop;");
+    LOG("create(0);ncclCommInitRank;ncclCommCuDevice;start(0/2, 100);drop;");
     IS(reduce(comm, 1, 1), ncclSuccess);
     LOG("ncclAllReduce;");
     IS(ncclCommDestroy(comm), ncclSuccess);
@@ -196,7 +195,8 @@ static void test_group(void)
     LOG("ncclGroupEnd;");
     IS(fake_depth(), 1);
     IS(ncclGroupEnd(), ncclSuccess);
-    LOG("allreduce(0,1);allreduce(1,2);begin(0,3);ncclGroupEnd;end(0,3);");
+    LOG("join(0,3>1);join(0,1>3);allreduce(0,1);allreduce(1,2);begin(0,3);ncclGroupEnd;"
+        "end(0,3);join(0,3>1);join(0,1>3);");
     IS(reduce(comm, 1, 1), ncclSuccess); /* the group is over */
     LOG("allreduce(0,1);");
     ncclGroupEnd(); /* one too many is NCCL's to answer */
@@ -246,7 +246,7 @@ static void test_end(void)
     ncclComm_t comm = quiet_make(0);
     IS(ncclCommFinalize(comm), ncclSuccess);
     IS(ncclCommDestroy(comm), ncclSuccess);
-    LOG("ncclCommFinalize;destroy(0);ncclCommDeregister;ncclCommDestroy;");
+    LOG("drain(0);ncclCommFinalize;destroy(0);ncclCommDeregister;ncclCommDestroy;");
     comm = quiet_make(1);
     IS(ncclCommAbort(comm), ncclSuccess);
     LOG("abort;ncclCommAbort;destroy(1);");
@@ -261,7 +261,8 @@ static void test_end(void)
     comm = quiet_make(0);
     IS(ncclCommRevoke(comm, 0), ncclSuccess);
     LOG("abort;ncclCommRevoke;");
-    IS(reduce(comm, 1, 1), ncclInvalidUsage);
+    IS(reduce(comm, 1, 1), ncclSuccess); /* NCCL's own answer */
+    LOG("ncclAllReduce;");
 }
 
 static void test_async_error(void)
@@ -280,11 +281,14 @@ static void test_makers(void)
     ncclUniqueId ids[2] = {{{1}}, {{2}}};
     ncclComm_t comm, all[2];
     ncclCommInitRankScalable(&comm, 2, 1, 2, ids, NULL);
-    LOG("ncclCommInitRankScalable;");
+    LOG("create(1);ncclCommInitRankScalable;ncclCommCuDevice;start(1/2, 101);take;drop;");
     ncclCommInitAll(all, 2, NULL);
-    LOG("ncclGetUniqueId;ncclCommInitAll;ncclCommInitAll;");
+    LOG("create(0);create(1);ncclGetUniqueId;ncclCommInitAll;ncclCommInitAll;"
+        "ncclCommCuDevice;start(0/2, 100);take;drop;"
+        "ncclCommCuDevice;start(1/2, 101);take;drop;");
     ncclCommSplit(comm, 0, 0, &all[0], NULL);
-    LOG("ncclCommSplit;ncclCommCount;ncclCommUserRank;");
+    LOG("create(-1);ncclCommSplit;ncclCommCount;ncclCommUserRank;ncclCommCuDevice;"
+        "start(1/2, 101);take;drop;");
     ncclCommSplit(comm, -1, 0, &all[1], NULL);
     LOG("ncclCommSplit;");
     IS(all[1] == NULL, 1);
@@ -293,6 +297,8 @@ static void test_makers(void)
     ncclCommGrow(comm, 3, &ids[0], 2, &all[1], NULL);
     LOG("ncclCommGrow;ncclCommCount;ncclCommUserRank;");
     IS(reduce(all[0], 1, 1), ncclSuccess);
+    LOG("allreduce(1,1);");
+    IS(reduce(all[1], 1, 1), ncclSuccess);
     LOG("ncclAllReduce;");
 }
 
@@ -342,7 +348,7 @@ static void test_trace(void)
     ncclAllReduce(buffer, buffer, 5, (ncclDataType_t)99, (ncclRedOp_t)77, comm,
                   STREAM(1));
     ncclSend(buffer, 10, ncclInt8, 0, comm, STREAM(1));
-    ncclCommSplit(comm, 0, 0, &comm2, NULL);
+    ncclCommShrink(comm, NULL, 0, &comm2, NULL, 0);
     reduce(comm2, 2, 1);
     ncclCommDestroy(comm2);
     fflush(stdout);

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stand-in for core/engine.c, which notes what it was asked in the fake NCCL's log, so
  * that a test sees the order of the shim's calls to both. FAKE_ENGINE chooses what it
- * does: "agree" (the default), "decline", "none" (no bringup at all). */
+ * does: "agree" (the default), "decline", "none" (no bringup at all), "meet" (agree once
+ * all ranks with one key have started, in this process), "never" (always pending).
+ * FAKE_ENGINE_KEYS notes the keys as well, by number. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/engine.h"
+#include "core/join.h"
 
 struct ips_bringup {
-    int rank, nranks;
+    int rank, nranks, key;
     struct ips_policy_settings_bytes {
         unsigned char bytes[IPS_SETTINGS_BYTES];
     } settings;
@@ -49,16 +53,44 @@ static long number(const char *name)
     return text ? strtol(text, NULL, 0) : 0;
 }
 
+/* The keys seen so far, and how many bringups with each have started. */
+#define KEYS 64
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    unsigned char bytes[IPS_KEY_BYTES];
+    int started, dropped;
+} keys[KEYS];
+static int key_count;
+
+static int key_number(const struct ips_bringup_config *config)
+{
+    unsigned char bytes[IPS_KEY_BYTES] = {0};
+    int i;
+    memcpy(bytes, config->key, config->key_bytes);
+    pthread_mutex_lock(&lock);
+    for (i = 0; i < key_count && memcmp(keys[i].bytes, bytes, sizeof bytes); i++)
+        ;
+    if (i == key_count)
+        memcpy(keys[key_count++ % KEYS].bytes, bytes, sizeof bytes);
+    pthread_mutex_unlock(&lock);
+    return i;
+}
+
 struct ips_bringup *ips_bringup_create(const struct ips_bringup_config *config,
                                        char *ret_reason)
 {
-    note("create(%d)", config->rank);
+    int key = getenv("FAKE_ENGINE_KEYS") || does("meet") ? key_number(config) : 0;
+    if (getenv("FAKE_ENGINE_KEYS"))
+        note("create(%d, key %d)", config->rank, key);
+    else
+        note("create(%d)", config->rank);
     if (does("none")) {
         snprintf(ret_reason, IPS_REASON_BYTES, "fake: none");
         return NULL;
     }
     struct ips_bringup *bringup = calloc(1, sizeof *bringup);
     bringup->rank = config->rank;
+    bringup->key = key;
     bringup->settings_bytes = config->settings_bytes;
     memcpy(&bringup->settings, config->settings, config->settings_bytes);
     return bringup;
@@ -69,18 +101,21 @@ void ips_bringup_start(struct ips_bringup *bringup, int nranks, int rank, int de
     bringup->rank = rank;
     bringup->nranks = nranks;
     note("start(%d/%d, %d)", rank, nranks, device);
+    __atomic_fetch_add(&keys[bringup->key].started, 1, __ATOMIC_SEQ_CST);
 }
 
 enum ips_bringup_state ips_bringup_poll(struct ips_bringup *bringup)
 {
-    (void)bringup;
-    return does("decline") ? IPS_BRINGUP_DECLINED : IPS_BRINGUP_AGREED;
-}
-
-void ips_bringup_wait(struct ips_bringup **bringups, size_t count)
-{
-    (void)bringups;
-    note("wait(%zu)", count);
+    if (does("never"))
+        return IPS_BRINGUP_PENDING;
+    if (does("decline"))
+        return IPS_BRINGUP_DECLINED;
+    if (!does("meet"))
+        return IPS_BRINGUP_AGREED;
+    if (__atomic_load_n(&keys[bringup->key].dropped, __ATOMIC_SEQ_CST))
+        return IPS_BRINGUP_DECLINED;
+    int started = __atomic_load_n(&keys[bringup->key].started, __ATOMIC_SEQ_CST);
+    return started < bringup->nranks ? IPS_BRINGUP_PENDING : IPS_BRINGUP_AGREED;
 }
 
 const char *ips_bringup_reason(const struct ips_bringup *bringup)
@@ -99,6 +134,7 @@ struct ips_engine *ips_bringup_take(struct ips_bringup *bringup, void *ret_setti
     struct ips_engine *engine = calloc(1, sizeof *engine);
     engine->rank = bringup->rank;
     engine->replayed = (uint64_t)number("FAKE_ENGINE_REPLAYS");
+    bringup->nranks = -1; /* taken: its end is not a decline */
     return engine;
 }
 
@@ -106,6 +142,8 @@ void ips_bringup_destroy(struct ips_bringup *bringup)
 {
     if (bringup)
         note("drop");
+    if (bringup && bringup->nranks >= 0)
+        __atomic_store_n(&keys[bringup->key].dropped, 1, __ATOMIC_SEQ_CST);
     free(bringup);
 }
 
@@ -131,6 +169,19 @@ int ips_engine_forward_begin(struct ips_engine *engine, gpu_stream stream)
 int ips_engine_forward_end(struct ips_engine *engine, gpu_stream stream)
 {
     note("end(%d,%llx)", engine->rank, (unsigned long long)(uintptr_t)stream);
+    return 0;
+}
+
+int ips_engine_join(struct ips_engine *engine, gpu_stream from, gpu_stream to)
+{
+    note("join(%d,%llx>%llx)", engine->rank, (unsigned long long)(uintptr_t)from,
+         (unsigned long long)(uintptr_t)to);
+    return engine->error;
+}
+
+int ips_engine_drain(struct ips_engine *engine)
+{
+    note("drain(%d)", engine->rank);
     return 0;
 }
 

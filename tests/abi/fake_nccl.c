@@ -168,6 +168,18 @@ EXPORT ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks,
     return make(newcomm, nRanks, rank, "ncclCommGrow");
 }
 
+EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
+{
+    (void)comm, (void)flags;
+    return noted("ncclCommSuspend");
+}
+
+EXPORT ncclResult_t ncclCommResume(ncclComm_t comm)
+{
+    (void)comm;
+    return noted("ncclCommResume");
+}
+
 EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
 {
     (void)comm, (void)revokeFlags;

@@ -18,6 +18,7 @@
 #define TRACED(name, parameters, arguments, count, type, op) NOTED(name)
 #define PLAIN(name, parameters, arguments) NOTED(name)
 #ifndef FAKE_OLD
+#define LATE_OWN(name, parameters, arguments) NOTED(name)
 #define LATE_TRACED(name, parameters, arguments, count, type, op) NOTED(name)
 #define LATE_PLAIN(name, parameters, arguments) NOTED(name)
 #define LATE_VOID(name, parameters, arguments) NOTED(name)

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The list of inits that wait for their handle.
+ *
+ * Where NCCL writes it is the program's memory, which is read until the handle is seen.
+ * Every question after some communicator's health looks, so it is seen while the program
+ * still waits for it. No NCCL call is made with the lock held. */
+#include "shim/late.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct late {
+    struct ips_init init;
+    struct late *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct late *list;
+static unsigned waiting; /* in the list; atomic */
+
+void ips_late_add(const struct ips_init *init)
+{
+    struct late *late = malloc(sizeof *late);
+    if (!late) { /* NCCL serves it, unknown to the shim; the peers decline */
+        struct ips_init dropped = *init;
+        ips_init_drop(&dropped, 1);
+        return;
+    }
+    late->init = *init;
+    pthread_mutex_lock(&lock);
+    late->next = list;
+    list = late;
+    __atomic_fetch_add(&waiting, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&lock);
+}
+
+static struct late *unlink_at(struct late **link)
+{
+    struct late *late = *link;
+    *link = late->next;
+    __atomic_fetch_sub(&waiting, 1, __ATOMIC_SEQ_CST);
+    return late;
+}
+
+/* Under the lock, so that no other thread misses the entry in between. */
+static void adopt(void)
+{
+    struct late **link = &list;
+    while (*link) {
+        if (!ips_init_handle(&(*link)->init)) {
+            link = &(*link)->next;
+            continue;
+        }
+        ips_comm_put(ips_init_enter(&(*link)->init));
+        free(unlink_at(link));
+    }
+}
+
+void ips_late_adopt(void)
+{
+    if (!__atomic_load_n(&waiting, __ATOMIC_SEQ_CST))
+        return;
+    pthread_mutex_lock(&lock);
+    adopt();
+    pthread_mutex_unlock(&lock);
+}
+
+void ips_late_end(ncclComm_t parent)
+{
+    struct late *ended = NULL;
+    if (!__atomic_load_n(&waiting, __ATOMIC_SEQ_CST))
+        return;
+    pthread_mutex_lock(&lock);
+    adopt();
+    for (struct late **link = &list; *link;) {
+        if ((*link)->init.parent != parent) {
+            link = &(*link)->next;
+            continue;
+        }
+        struct late *late = unlink_at(link);
+        late->next = ended;
+        ended = late;
+    }
+    pthread_mutex_unlock(&lock);
+    while (ended) {
+        struct late *next = ended->next;
+        ips_init_drop(&ended->init, 1);
+        free(ended);
+        ended = next;
+    }
+}

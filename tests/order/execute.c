@@ -22,7 +22,7 @@
         }                                                                  \
     } while (0)
 
-static int make_comms(struct rank *rank)
+int rank_make_comms(struct rank *rank)
 {
     int (*make_op)(int *op, void *scalar, int type, int residence, nccl_comm comm);
     *(void **)&make_op = dlsym(RTLD_DEFAULT, "ncclRedOpCreatePreMulSum");
@@ -64,11 +64,10 @@ int rank_open(struct rank *rank)
     TRY(cuDevicePrimaryCtxRetain(&rank->context, (int)rank->rank));
     TRY(cuCtxSetCurrent(rank->context));
     TRY(cuMemAlloc_v2(&rank->memory, PROGRAM_BUFFERS * BUFFER_BYTES));
-    TRY(make_streams(rank));
-    return make_comms(rank);
+    return make_streams(rank);
 }
 
-int rank_close(struct rank *rank)
+int rank_end_comms(struct rank *rank)
 {
     for (unsigned c = 0; c < PROGRAM_COMMS; c++)
         TRY(rank->nccl.CommDestroy(rank->comm[c]));

@@ -37,7 +37,8 @@ struct rank {
 
 /* 0, or not 0 after printing what failed; then the rank is of no more use. */
 int rank_open(struct rank *rank);
-int rank_close(struct rank *rank);
+int rank_make_comms(struct rank *rank);
+int rank_end_comms(struct rank *rank);
 int rank_run(struct rank *rank, const struct program *program);
 
 /* shuffle.c. The stand-in runs a graph's nodes one after another: puts them into another

@@ -14,6 +14,8 @@
 #include "tests/order/execute.h"
 #include "tests/order/random.h"
 
+#define PROGRAMS_PER_COMM 16
+
 struct run {
     struct program_options options;
     uint64_t seed;
@@ -42,6 +44,17 @@ static int fail(struct run *run, unsigned index, const struct program *program)
     return 1;
 }
 
+/* New communicators: a program's calls are then the first ones. */
+static int renew(struct run *run, struct rank *rank, unsigned index)
+{
+    int error = index == run->first ? 0 : rank_end_comms(rank);
+    if (!error)
+        error = rank_make_comms(rank);
+    if (error)
+        __atomic_store_n(&run->page->sync.failed, 1, __ATOMIC_RELEASE);
+    return error;
+}
+
 static int be_rank(struct run *run, unsigned number)
 {
     struct rank *rank = calloc(1, sizeof *rank);
@@ -55,13 +68,15 @@ static int be_rank(struct run *run, unsigned number)
         return 1;
     }
     for (unsigned i = run->first; i < run->first + run->count; i++) {
+        if ((i - run->first) % PROGRAMS_PER_COMM == 0 && renew(run, rank, i))
+            return 1;
         struct program *program = program_of(run, i);
         if (rank_run(rank, program))
             return fail(run, i, program);
         if (fleet_barrier(&run->page->sync))
             return 1;
     }
-    int error = rank_close(rank);
+    int error = rank_end_comms(rank);
     free(rank);
     return error != 0;
 }

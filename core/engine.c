@@ -193,16 +193,18 @@ void ips_engine_destroy(struct ips_engine *engine)
     if (ips_gpu_enter(gpu, engine->device->context, &pushed))
         return; /* the driver is gone: so is the memory */
     gpu->cuThreadExchangeStreamCaptureMode(&mode);
-    if (!ips_engine_error(engine) && quiesce(engine)) {
+    const int clean = !ips_engine_error(engine) && quiesce(engine);
+    if (clean && !engine->order.begun) {
         ips_slab_close_peers(&engine->slab);
         ips_record_set_state(ips_segment_slot(&engine->segment, engine->segment.slot),
                              IPS_RECORD_CLOSED);
         ips_order_finish(&engine->order, gpu);
         ips_slab_retire(&engine->slab, &engine->segment);
     } else {
-        /* A kernel or a peer may still use it all: leaked, engine included. */
-        ips_log(IPS_LOG_INFO, "rank %d: engine memory is kept after an unclean end",
-                engine->segment.rank);
+        /* A graph, a kernel or a peer may still use it all: kept until the process ends,
+         * engine included. */
+        ips_log(IPS_LOG_INFO, "rank %d: engine memory is kept: %s", engine->segment.rank,
+                clean ? "graphs captured calls of the communicator" : "unclean end");
         engine = NULL;
     }
     gpu->cuThreadExchangeStreamCaptureMode(&mode);

@@ -18,6 +18,7 @@ struct check_elf {
     int imports_nccl; /* leaves some nccl name undefined */
     char *soname;     /* or NULL */
     char **needed;    /* NULL-terminated, or NULL */
+    char **names;     /* the nccl names that it defines; likewise */
 };
 
 struct check_object {
@@ -76,6 +77,7 @@ struct check_report {
 const struct check_elf *check_elf_of(const char *root, const char *path);
 /* Whether the file has NCCL's code in it, exported or not. */
 int check_elf_holds_nccl(const char *root, const char *path);
+int check_elf_defines(const struct check_elf *elf, const char *name);
 int check_same_file(const char *root, const char *a, const char *b);
 
 /* check_watch.c: runs the program under the auditor, its output on stderr, and collects

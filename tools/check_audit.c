@@ -57,7 +57,7 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
 /* What decides how NCCL is found. */
 static void note_environment(void)
 {
-    static const char *const names[] = {"LD_", "IPCSHIM_", "VLLM_NCCL_", "SGLANG_NCCL_",
+    static const char *const names[] = {"LD_", "IPCSHIM_", "VLLM_NCCL_", "SGLANG_",
                                         "FASTVIDEO_NCCL_"};
     for (char **entry = environ; entry && *entry; entry++)
         for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -59,6 +59,27 @@ static const char *string_at(struct image image, const Elf64_Shdr *table, uint64
     return memchr(text, 0, table->sh_size - at) ? text : "";
 }
 
+static void add_name(struct check_elf *elf, const char *name)
+{
+    size_t count = 0;
+    while (elf->names && elf->names[count])
+        count++;
+    char **names = realloc(elf->names, (count + 2) * sizeof *names);
+    if (!names)
+        return;
+    names[count] = strdup(name);
+    names[count + 1] = NULL;
+    elf->names = names;
+}
+
+int check_elf_defines(const struct check_elf *elf, const char *name)
+{
+    for (char **own = elf->names; own && *own; own++)
+        if (!strcmp(*own, name))
+            return 1;
+    return 0;
+}
+
 static void read_symbols(struct image image, const Elf64_Shdr *section,
                          const Elf64_Shdr *names, struct check_elf *elf)
 {
@@ -70,7 +91,9 @@ static void read_symbols(struct image image, const Elf64_Shdr *section,
         if (name[0] == 'n' && !strncmp(name, "nccl", 4)) {
             if (symbols[i].st_shndx == SHN_UNDEF)
                 elf->imports_nccl = 1;
-            else if (!strcmp(name, "ncclAllReduce"))
+            else
+                add_name(elf, name);
+            if (symbols[i].st_shndx != SHN_UNDEF && !strcmp(name, "ncclAllReduce"))
                 elf->exports_nccl = 1;
         } else if (symbols[i].st_shndx != SHN_UNDEF && !strcmp(name, "ipcshimGetInfo")) {
             elf->is_shim = 1;

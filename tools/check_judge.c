@@ -108,6 +108,16 @@ static void explain_miss(struct check_report *report, const struct check_process
     }
 }
 
+/* Whether a name is one that the shim would take; NCCL's device API is not. */
+static int is_shims(const struct check_report *report,
+                    const struct check_process *process, const char *name)
+{
+    const struct check_object *shim = shim_of(process);
+    if (!shim && !report->shim)
+        return 1;
+    return check_elf_defines(shim ? shim->elf : check_elf_of("", report->shim), name);
+}
+
 /* Counts the names that the program got from the shim; explains the others. */
 static size_t judge_binds(struct check_report *report,
                           const struct check_process *process)
@@ -119,7 +129,7 @@ static size_t judge_binds(struct check_report *report,
             continue;
         if (check_elf_of(process->root, bind->to)->is_shim)
             hits++;
-        else
+        else if (is_shims(report, process, bind->name))
             explain_miss(report, process, bind);
     }
     return hits;

@@ -9,6 +9,7 @@
 #include "tools/tool.h"
 
 const char *const check_path_variables[] = {"VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH",
+                                            "SGLANG_DIFFUSION_NCCL_SO_PATH",
                                             "FASTVIDEO_NCCL_SO_PATH", NULL};
 
 /* Room for one more. */

@@ -16,8 +16,8 @@ class Id(ctypes.Structure):
     _fields_ = [("internal", ctypes.c_byte * 128)]
 
 
-# The wrapper's table: a name that is absent ends the load, and the program then quietly goes
-# without. facts/interposition.md, 2.1.
+# The wrappers' tables (vLLM 0.33.0, SGLang 0.5.23): a name that is absent ends the load, and
+# the program then quietly goes without.
 MUST = {
     "ncclGetErrorString": (ctypes.c_char_p, [I]),
     "ncclGetVersion": (I, [ctypes.POINTER(I)]),
@@ -35,12 +35,15 @@ MUST = {
     "ncclGroupStart": (I, []),
     "ncclGroupEnd": (I, []),
 }
+# Needed by one of them only, or absent from older NCCLs: the shim has them all.
 TOLERATED = {
+    "ncclCommSuspend": (I, [P, I]),
+    "ncclCommResume": (I, [P]),
+    "ncclCommInitRankConfig": (I, [ctypes.POINTER(P), I, Id, I, P]),
+    "ncclGetLastError": (ctypes.c_char_p, [P]),
     "ncclCommWindowRegister": (I, [P, P, S, ctypes.POINTER(P), I]),
     "ncclCommWindowDeregister": (I, [P, P]),
     "ncclCommQueryProperties": (I, [P, P]),
-    "ncclCommSuspend": (I, [P, I]),
-    "ncclCommResume": (I, [P]),
     "ncclMemAlloc": (I, [ctypes.POINTER(P), S]),
     "ncclMemFree": (I, [P]),
 }

@@ -29,9 +29,10 @@ struct worker {
     struct device device;
     struct nccl_api nccl;
     gpu_stream stream[WORKER_STREAMS];
-    nccl_comm comm[WORKER_COMMS]; /* by letter: A, B, ... */
-    unsigned line;                /* of the script */
-    unsigned serial;              /* checked AllReduces so far: seeds the data */
+    nccl_comm comm[WORKER_COMMS];   /* by letter: A, B, ... */
+    unsigned members[WORKER_COMMS]; /* of each, a bit for each rank of the run */
+    unsigned line;                  /* of the script */
+    unsigned serial;                /* checked AllReduces so far: seeds the data */
     unsigned checks, failures;
     double timeout_s;
 };
@@ -50,6 +51,10 @@ int words_op(const struct words *words);   /* op=, default sum */
 nccl_comm words_comm(const struct words *words,
                      struct worker *worker); /* comm=, default A */
 
+unsigned worker_slot(const char *letter); /* of a communicator */
+/* The communicator's unique id, made by rank 0, on all ranks. */
+int worker_new_id(struct worker *worker);
+
 /* Counts a check; a failed one is printed with its text. Returns whether it held. */
 int worker_check(struct worker *worker, int holds, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -59,6 +64,15 @@ int worker_allreduce(struct worker *worker, const struct words *words);
 int worker_collective(struct worker *worker, const struct words *words);
 int worker_chain(struct worker *worker, const struct words *words);
 int worker_invalid(struct worker *worker, const struct words *words);
+int worker_group(struct worker *worker, const struct words *words); /* worker_groups.c */
+int worker_sum(struct worker *worker, const struct words *words);   /* worker_comms.c */
+int worker_split(struct worker *worker, const struct words *words); /* likewise */
+int worker_make(struct worker *worker, const struct words *words);  /* likewise */
+int worker_renew(struct worker *worker, const struct words *words); /* likewise */
+int worker_init_all(struct worker *worker, const struct words *words); /* worker_ends.c */
+int worker_outlive(struct worker *worker, const struct words *words);  /* likewise */
+int worker_fork(struct worker *worker, const struct words *words);     /* likewise */
+int worker_threads(struct worker *worker, const struct words *words);  /* likewise */
 
 /* Puts something foreign where the next communicator's ranks will meet (worker_plant.c).
  */

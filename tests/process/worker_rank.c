@@ -6,6 +6,9 @@
  *   ar ...                            all: AllReduce and check, see worker_allreduce.c
  *   call NAME ...                     all: another collective, see worker_calls.c
  *   chain ...                         all: dependent calls on several streams, likewise
+ *   make ... | split ... | sum ... | renew ...     see worker_comms.c
+ *   group ...                         all: groups, see worker_groups.c
+ *   initall ... | outlive ... | fork | threads ... see worker_ends.c
  *   flood N                           N calls of nothing, as fast as possible
  *   invalid                           bad arguments must get NCCL's own answers
  *   error L expect=CODE               ncclCommGetAsyncError
@@ -57,10 +60,15 @@ int words_op(const struct words *words)
     return find(words, "op", "sum", ips_op_name);
 }
 
-static nccl_comm *comm_slot(struct worker *worker, const char *letter)
+unsigned worker_slot(const char *letter)
 {
     unsigned index = (unsigned)(letter[0] - 'A');
-    return &worker->comm[index < WORKER_COMMS ? index : 0];
+    return index < WORKER_COMMS ? index : 0;
+}
+
+static nccl_comm *comm_slot(struct worker *worker, const char *letter)
+{
+    return &worker->comm[worker_slot(letter)];
 }
 
 nccl_comm words_comm(const struct words *words, struct worker *worker)
@@ -83,6 +91,16 @@ int worker_check(struct worker *worker, int holds, const char *format, ...)
     return 0;
 }
 
+int worker_new_id(struct worker *worker)
+{
+    int code = 0;
+    if (fleet_barrier(&worker->page->sync))
+        return -1;
+    if (worker->rank == 0)
+        code = worker->nccl.GetUniqueId(&worker->page->id);
+    return fleet_barrier(&worker->page->sync) ? -1 : code;
+}
+
 static int make_comm(struct worker *worker, const struct words *words)
 {
     struct worker_page *page = worker->page;
@@ -101,6 +119,7 @@ static int make_comm(struct worker *worker, const struct words *words)
         code = worker->nccl.CommInitRankConfig(comm, nranks, page->id, rank, NULL);
     else if (!code)
         code = worker->nccl.CommInitRank(comm, nranks, page->id, rank);
+    worker->members[comm - worker->comm] = (1u << nranks) - 1;
     worker_check(worker, code == expected || (expected && rank && !code),
                  "communicator: code %d (%s), expected %d", code,
                  worker->nccl.GetErrorString(code), expected);
@@ -151,6 +170,24 @@ static int execute(struct worker *worker, const struct words *words)
         return worker_collective(worker, words);
     if (!strcmp(name, "chain"))
         return worker_chain(worker, words);
+    if (!strcmp(name, "group"))
+        return worker_group(worker, words);
+    if (!strcmp(name, "sum"))
+        return worker_sum(worker, words);
+    if (!strcmp(name, "split"))
+        return worker_split(worker, words);
+    if (!strcmp(name, "make"))
+        return worker_make(worker, words);
+    if (!strcmp(name, "renew"))
+        return worker_renew(worker, words);
+    if (!strcmp(name, "initall"))
+        return worker_init_all(worker, words);
+    if (!strcmp(name, "outlive"))
+        return worker_outlive(worker, words);
+    if (!strcmp(name, "fork"))
+        return worker_fork(worker, words);
+    if (!strcmp(name, "threads"))
+        return worker_threads(worker, words);
     if (!strcmp(name, "invalid"))
         return worker_invalid(worker, words);
     if (!strcmp(name, "error"))

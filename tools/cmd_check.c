@@ -2,6 +2,7 @@
 /* ipcshim check: says which object answers a program's nccl names, and what to do where
  * it is not the shim. */
 #include <getopt.h>
+#include <gnu/libc-version.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,6 +43,12 @@ static int check_program(struct check_report *report, char **program, int json)
     int status = check_watch(report, program);
     if (status < 0)
         return TOOL_USAGE;
+    if (strverscmp(gnu_get_libc_version(), "2.35") < 0)
+        check_add_finding(report, 0, "old-glibc", 0,
+                          check_text("glibc %s does not tell of names that are bound at "
+                                     "load (-z now, LD_BIND_NOW)",
+                                     gnu_get_libc_version()),
+                          check_text("look with IPCSHIM_SUMMARY=1 as well"));
     if (status)
         check_add_finding(report, 1, "program-failed", 0,
                           check_text("%s ended with status %d", program[0], status),

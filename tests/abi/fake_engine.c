@@ -54,7 +54,7 @@ static long number(const char *name)
 }
 
 /* The keys seen so far, and how many bringups with each have started. */
-#define KEYS 64
+#define KEYS 1024
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     unsigned char bytes[IPS_KEY_BYTES];
@@ -71,7 +71,7 @@ static int key_number(const struct ips_bringup_config *config)
     for (i = 0; i < key_count && memcmp(keys[i].bytes, bytes, sizeof bytes); i++)
         ;
     if (i == key_count)
-        memcpy(keys[key_count++ % KEYS].bytes, bytes, sizeof bytes);
+        memcpy(keys[key_count++].bytes, bytes, sizeof bytes);
     pthread_mutex_unlock(&lock);
     return i;
 }
@@ -79,7 +79,7 @@ static int key_number(const struct ips_bringup_config *config)
 struct ips_bringup *ips_bringup_create(const struct ips_bringup_config *config,
                                        char *ret_reason)
 {
-    int key = getenv("FAKE_ENGINE_KEYS") || does("meet") ? key_number(config) : 0;
+    int key = getenv("FAKE_ENGINE_KEYS") || does("meet") ? key_number(config) : -1;
     if (getenv("FAKE_ENGINE_KEYS"))
         note("create(%d, key %d)", config->rank, key);
     else
@@ -101,7 +101,8 @@ void ips_bringup_start(struct ips_bringup *bringup, int nranks, int rank, int de
     bringup->rank = rank;
     bringup->nranks = nranks;
     note("start(%d/%d, %d)", rank, nranks, device);
-    __atomic_fetch_add(&keys[bringup->key].started, 1, __ATOMIC_SEQ_CST);
+    if (bringup->key >= 0)
+        __atomic_fetch_add(&keys[bringup->key].started, 1, __ATOMIC_SEQ_CST);
 }
 
 enum ips_bringup_state ips_bringup_poll(struct ips_bringup *bringup)
@@ -142,7 +143,7 @@ void ips_bringup_destroy(struct ips_bringup *bringup)
 {
     if (bringup)
         note("drop");
-    if (bringup && bringup->nranks >= 0)
+    if (bringup && bringup->nranks >= 0 && bringup->key >= 0)
         __atomic_store_n(&keys[bringup->key].dropped, 1, __ATOMIC_SEQ_CST);
     free(bringup);
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "shim/nccl_api.h"
 
@@ -16,6 +17,7 @@
 
 struct ncclComm {
     int rank, nranks;
+    int background; /* its state is the slow ones' */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -25,7 +27,8 @@ static ncclUniqueId last_id;
 static const void *last_config;
 static _Thread_local int depth, fail_next;
 static ncclComm_t reused[2];
-static int keep;
+static int keep, child_ranks;
+static int slow, slow_state; /* atomic */
 
 EXPORT void fake_note(const char *text)
 {
@@ -82,6 +85,39 @@ EXPORT void fake_reuse(void *first, void *second)
     reused[1] = second;
 }
 
+EXPORT void fake_slow(void)
+{
+    slow = 1;
+    __atomic_store_n(&slow_state, ncclInProgress, __ATOMIC_SEQ_CST);
+}
+
+EXPORT void fake_finish(int result)
+{
+    __atomic_store_n(&slow_state, result, __ATOMIC_SEQ_CST);
+}
+
+EXPORT void fake_child_ranks(int nranks)
+{
+    child_ranks = nranks;
+}
+
+static ncclResult_t state_of(ncclComm_t comm)
+{
+    return comm && comm->background
+               ? (ncclResult_t)__atomic_load_n(&slow_state, __ATOMIC_SEQ_CST)
+               : ncclSuccess;
+}
+
+static int is_background(const void *config, int standard)
+{
+    struct head {
+        size_t size;
+        unsigned magic, version;
+        int blocking;
+    };
+    return !slow ? 0 : config ? ((const struct head *)config)->blocking == 0 : standard;
+}
+
 static ncclResult_t noted(const char *name)
 {
     ncclResult_t result = (ncclResult_t)fail_next;
@@ -90,7 +126,8 @@ static ncclResult_t noted(const char *name)
     return result;
 }
 
-static ncclResult_t make(ncclComm_t *comm, int nranks, int rank, const char *name)
+static ncclResult_t make(ncclComm_t *comm, int nranks, int rank, const char *name,
+                         int background)
 {
     ncclResult_t result = noted(name);
     if (result != ncclSuccess && result != ncclInProgress)
@@ -102,7 +139,8 @@ static ncclResult_t make(ncclComm_t *comm, int nranks, int rank, const char *nam
         *comm = malloc(sizeof **comm);
     (*comm)->rank = rank;
     (*comm)->nranks = nranks;
-    return result;
+    (*comm)->background = background;
+    return background ? ncclInProgress : result;
 }
 
 EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId,
@@ -111,7 +149,7 @@ EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId 
     pthread_mutex_lock(&lock);
     last_id = commId;
     pthread_mutex_unlock(&lock);
-    return make(comm, nranks, rank, "ncclCommInitRank");
+    return make(comm, nranks, rank, "ncclCommInitRank", 0);
 }
 
 EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
@@ -120,7 +158,7 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
 {
     last_id = commId;
     last_config = config;
-    return make(comm, nranks, rank, "ncclCommInitRankConfig");
+    return make(comm, nranks, rank, "ncclCommInitRankConfig", is_background(config, 0));
 }
 
 EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank,
@@ -129,7 +167,8 @@ EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, in
 {
     last_id = commIds[nId - 1];
     last_config = config;
-    return make(newcomm, nranks, myrank, "ncclCommInitRankScalable");
+    return make(newcomm, nranks, myrank, "ncclCommInitRankScalable",
+                is_background(config, 0));
 }
 
 EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
@@ -138,18 +177,46 @@ EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devli
     (void)devlist;
     ncclGetUniqueId(&id); /* through the PLT, as NCCL does */
     for (int i = 0; i < ndev; i++)
-        make(&comm[i], ndev, i, "ncclCommInitAll");
+        make(&comm[i], ndev, i, "ncclCommInitAll", 0);
     return ncclSuccess;
+}
+
+/* A child that its parent's background thread makes: the handle comes when all is done.
+ */
+struct late {
+    ncclComm_t *where, comm;
+};
+
+static void *write_late(void *argument)
+{
+    struct late late = *(struct late *)argument;
+    free(argument);
+    while (state_of(late.comm) == ncclInProgress)
+        usleep(100);
+    if (state_of(late.comm) == ncclSuccess)
+        __atomic_store_n(late.where, late.comm, __ATOMIC_RELEASE);
+    return NULL;
 }
 
 EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
                                   ncclComm_t *newcomm, ncclConfig_t *config)
 {
+    int nranks = child_ranks ? child_ranks : comm->nranks;
     (void)key;
     last_config = config;
     *newcomm = NULL;
-    return color < 0 ? noted("ncclCommSplit")
-                     : make(newcomm, comm->nranks, comm->rank, "ncclCommSplit");
+    if (color < 0)
+        return noted("ncclCommSplit");
+    if (!comm->background)
+        return make(newcomm, nranks, comm->rank, "ncclCommSplit",
+                    is_background(config, 0));
+    struct late *late = malloc(sizeof *late);
+    pthread_t thread;
+    late->where = newcomm;
+    make(&late->comm, nranks, comm->rank, "ncclCommSplit", is_background(config, 1));
+    pthread_create(&thread, NULL, write_late, late);
+    pthread_detach(thread);
+    return ncclInProgress;
 }
 
 #ifndef FAKE_OLD
@@ -157,7 +224,7 @@ EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int count,
                                    ncclComm_t *newcomm, ncclConfig_t *config, int flags)
 {
     (void)exclude, (void)config, (void)flags;
-    return make(newcomm, comm->nranks - count, comm->rank, "ncclCommShrink");
+    return make(newcomm, comm->nranks - count, comm->rank, "ncclCommShrink", 0);
 }
 
 EXPORT ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks,
@@ -165,7 +232,7 @@ EXPORT ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks,
                                  ncclComm_t *newcomm, ncclConfig_t *config)
 {
     (void)comm, (void)uniqueId, (void)config;
-    return make(newcomm, nRanks, rank, "ncclCommGrow");
+    return make(newcomm, nRanks, rank, "ncclCommGrow", 0);
 }
 
 EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
@@ -210,8 +277,7 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 {
-    (void)comm;
-    *asyncError = ncclSuccess;
+    *asyncError = state_of(comm);
     return noted("ncclCommGetAsyncError");
 }
 
@@ -239,7 +305,7 @@ EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t c
                                   ncclComm_t comm, cudaStream_t stream)
 {
     (void)sendbuff, (void)recvbuff, (void)count, (void)datatype, (void)op, (void)stream;
-    if (!comm)
+    if (!comm || state_of(comm) == ncclInProgress)
         fake_fail_next(ncclInvalidArgument);
     return noted("ncclAllReduce");
 }

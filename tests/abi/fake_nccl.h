@@ -20,6 +20,13 @@ int fake_depth(void);
  */
 void fake_keep(void);
 void fake_reuse(void *first, void *second);
+/* Non-blocking communicators made from now on are in progress, and a non-blocking one
+ * that is split gets its child's handle written by another thread, until fake_finish says
+ * how they end. */
+void fake_slow(void);
+void fake_finish(int result);
+/* Communicators split from now on have this many ranks; 0: as many as their parent. */
+void fake_child_ranks(int nranks);
 /* The next call of any kind returns this instead of success, once. */
 void fake_fail_next(int result);
 

@@ -179,9 +179,8 @@ static unsigned random_calls(struct maker *m, struct model_call *calls,
         if (k < count)
             continue;
         calls[count].work = work;
-        calls[count++].stream = m->options->joins && random_chance(&m->random, 60)
-                                    ? random_stream(m, capture)
-                                    : one;
+        calls[count++].stream =
+            random_chance(&m->random, 60) ? random_stream(m, capture) : one;
     }
     return count;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs random programs on ranks that are processes or threads:
- *   ips-order [--threads] [--no-joins] --ranks N --seed S [--first I] [--count C]
+ *   ips-order [--threads] --ranks N --seed S [--first I] [--count C]
  *             [--steps L] [--print]
  * Programs I to I + C - 1 of the seed, each cut after L steps. The first that fails ends
  * the run with status 1 and is named on stdout: "failed: program I, L steps". */
@@ -139,11 +139,9 @@ static int run_processes(struct run *run, char **argv, int argc)
 static int read_options(struct run *run, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"ranks", 1, NULL, 'n'},   {"seed", 1, NULL, 's'},
-        {"first", 1, NULL, 'f'},   {"count", 1, NULL, 'c'},
-        {"steps", 1, NULL, 'l'},   {"print", 0, NULL, 'p'},
-        {"page", 1, NULL, 'd'},    {"no-joins", 0, NULL, 'j'},
-        {"threads", 0, NULL, 't'}, {0}};
+        {"ranks", 1, NULL, 'n'}, {"seed", 1, NULL, 's'},    {"first", 1, NULL, 'f'},
+        {"count", 1, NULL, 'c'}, {"steps", 1, NULL, 'l'},   {"print", 0, NULL, 'p'},
+        {"page", 1, NULL, 'd'},  {"threads", 0, NULL, 't'}, {0}};
     int option;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         unsigned long long number = optarg ? strtoull(optarg, NULL, 0) : 0;
@@ -169,9 +167,6 @@ static int read_options(struct run *run, int argc, char **argv)
         case 'p':
             run->print = 1;
             break;
-        case 'j':
-            run->options.joins = 0;
-            break;
         case 't':
             run->options.threads = 1;
             break;
@@ -184,10 +179,8 @@ static int read_options(struct run *run, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct run run = {.options = {.nranks = 2, .joins = 1},
-                      .count = 1,
-                      .steps = PROGRAM_STEPS,
-                      .fd = -1};
+    struct run run = {
+        .options = {.nranks = 2}, .count = 1, .steps = PROGRAM_STEPS, .fd = -1};
     if (read_options(&run, argc, argv)) {
         fprintf(stderr, "ips-order: bad options\n");
         return 2;

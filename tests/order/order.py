@@ -77,7 +77,7 @@ def programs(options, count, shim=h.SHIM):
 def routes():
     """The programs are what they are meant to be: both routes, eager and captured."""
     with tempfile.TemporaryDirectory(prefix="ips-order-") as name:
-        result = run(["--ranks", "2", "--no-joins", "--seed", str(SEED), "--count", "40"], h.SHIM,
+        result = run(["--ranks", "2", "--seed", str(SEED), "--count", "40"], h.SHIM,
                      {"IPCSHIM_TRACE": os.path.join(name, "trace-%r")})
         h.expect(result.code == 0, f"seed {SEED}", result)
         events = h.read_trace(pathlib.Path(name) / "trace-0")
@@ -103,12 +103,10 @@ def tests():
     yield ("300 programs on NCCL alone, 3 ranks",
            functools.partial(programs, ["--ranks", "3"], 300, NCCL))
     for ranks in (2, 3, 4):
-        yield (f"600 programs, {ranks} ranks",
-               functools.partial(programs, ["--ranks", str(ranks), "--no-joins"], 600))
+        yield (f"800 programs, {ranks} ranks",
+               functools.partial(programs, ["--ranks", str(ranks)], 800))
     yield ("300 programs, 3 ranks as threads",
-           functools.partial(programs, ["--ranks", "3", "--threads", "--no-joins"], 300))
-    yield ("600 programs with groups over several streams, 3 ranks",
-           functools.partial(programs, ["--ranks", "3"], 600))
+           functools.partial(programs, ["--ranks", "3", "--threads"], 300))
 
 
 if __name__ == "__main__":

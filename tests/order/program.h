@@ -82,7 +82,6 @@ struct program {
 struct program_options {
     unsigned nranks;
     int threads; /* ranks are threads: no captures in global mode */
-    int joins;   /* groups over several streams */
 };
 
 /* generate.c. Depends on the seed and the options only. */

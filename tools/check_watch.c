@@ -15,32 +15,37 @@
 #include "tools/fleet.h"
 #include "tools/tool.h"
 
-#ifndef IPCSHIM_LIBDIR
-#define IPCSHIM_LIBDIR "/usr/local/lib"
-#endif
+struct watch {
+    const char *directory, *audit;
+};
 
-/* Beside this command in a build tree, else where libraries are installed. */
-static const char *auditor(void)
+/* The auditor beside the file, or NULL. */
+static const char *beside(const char *file)
 {
-    static char path[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 32);
-    if (length > 0) {
-        path[length] = '\0';
-        strcpy(strrchr(path, '/') + 1, "libipcshim-audit.so");
-        if (!access(path, R_OK))
-            return path;
-    }
-    snprintf(path, sizeof path, "%s/libipcshim-audit.so", IPCSHIM_LIBDIR);
-    return access(path, R_OK) ? NULL : path;
+    const char *slash = file ? strrchr(file, '/') : NULL;
+    char *path = check_text("%.*s/libipcshim-audit.so", slash ? (int)(slash - file) : 0,
+                            slash ? file : "");
+    return slash && !access(path, R_OK) ? path : NULL;
+}
+
+/* A build tree has it beside the command, an installation beside the shim. */
+static const char *auditor(const char *shim)
+{
+    char own[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    own[length > 0 ? length : 0] = '\0';
+    const char *found = beside(own);
+    return found ? found : beside(shim);
 }
 
 static void prepare(unsigned rank, void *arg)
 {
-    const char *directory = arg, *audit = auditor(), *old = getenv("LD_AUDIT");
+    const struct watch *watch = arg;
+    const char *old = getenv("LD_AUDIT");
     (void)rank;
-    setenv("LD_AUDIT", old ? check_text("%s:%s", audit, old) : audit, 1);
-    setenv("IPS_CHECK_DIR", directory, 1);
-    setenv("IPCSHIM_TRACE", check_text("%s/trace.%%p", directory), 1);
+    setenv("LD_AUDIT", old ? check_text("%s:%s", watch->audit, old) : watch->audit, 1);
+    setenv("IPS_CHECK_DIR", watch->directory, 1);
+    setenv("IPCSHIM_TRACE", check_text("%s/trace.%%p", watch->directory), 1);
     dup2(STDERR_FILENO, STDOUT_FILENO);
 }
 
@@ -156,14 +161,14 @@ int check_watch(struct check_report *report, char **program)
 {
     char directory[] = "/tmp/ipcshim-check-XXXXXX";
     struct fleet fleet = {0};
-    if (!auditor())
-        return tool_fail(
-                   "no libipcshim-audit.so beside this command or in " IPCSHIM_LIBDIR
-                   ": build or install it"),
+    struct watch watch = {directory, auditor(report->shim)};
+    if (!watch.audit)
+        return tool_fail("no libipcshim-audit.so beside this command or beside "
+                         "libipcshim.so: build or install it"),
                -1;
     if (!mkdtemp(directory))
         return tool_fail("cannot make %s: %s", directory, strerror(errno)), -1;
-    int status = -1, error = fleet_start(&fleet, 1, program, prepare, directory);
+    int status = -1, error = fleet_start(&fleet, 1, program, prepare, &watch);
     if (error)
         tool_fail("cannot start %s: %s", program[0], strerror(-error));
     else

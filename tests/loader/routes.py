@@ -44,7 +44,7 @@ def clean():
 def run(command, env, folder):
     return subprocess.run([str(part) for part in command], env=env, cwd=folder, text=True,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=120)
+                          stderr=subprocess.PIPE, timeout=60)
 
 
 class Case:
@@ -276,7 +276,7 @@ def main():
             try:
                 note = function(folder)
                 print("ok %d - %s%s" % (number, what, " # " + note if note else ""))
-            except Failure as failure:
+            except (Failure, subprocess.TimeoutExpired, ValueError) as failure:
                 failed += 1
                 print("not ok %d - %s\n# %s" % (number, what, str(failure).replace("\n", "\n# ")))
     print("1..%d" % number)

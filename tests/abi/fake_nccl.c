@@ -132,9 +132,11 @@ static ncclResult_t make(ncclComm_t *comm, int nranks, int rank, const char *nam
     ncclResult_t result = noted(name);
     if (result != ncclSuccess && result != ncclInProgress)
         return result;
+    pthread_mutex_lock(&lock);
     *comm = reused[0];
     reused[0] = reused[1];
     reused[1] = NULL;
+    pthread_mutex_unlock(&lock);
     if (!*comm)
         *comm = malloc(sizeof **comm);
     (*comm)->rank = rank;

@@ -276,8 +276,8 @@ void ips_real_warn_of_second(void)
 {
     static int warned;
     const struct library *real = __atomic_load_n(&library, __ATOMIC_ACQUIRE);
-    if (!real || __atomic_load_n(&warned, __ATOMIC_RELAXED))
-        return;
+    if (!real || __atomic_load_n(&warned, __ATOMIC_RELAXED) || ips_settings_nccl_lib())
+        return; /* IPCSHIM_NCCL_LIB has chosen between them */
     int saved = errno;
     struct objects *objects = calloc(1, sizeof *objects);
     if (!objects)

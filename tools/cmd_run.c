@@ -15,11 +15,9 @@
 
 static const char help[] =
     "usage: ipcshim run [--ranks N] [--device auto|gpu|sim] -- PROGRAM [ARGUMENTS]\n\n"
-    "Runs PROGRAM with libipcshim.so in front of NCCL: sets LD_PRELOAD, "
-    "VLLM_NCCL_SO_PATH\n"
-    "and SGLANG_NCCL_SO_PATH. Where there is no GPU, the CPU stand-in is put in place "
-    "of\n"
-    "CUDA and NCCL.\n\n"
+    "Runs PROGRAM with libipcshim.so in front of NCCL: sets LD_PRELOAD, and the variables\n"
+    "with which vLLM, SGLang and FastVideo find NCCL by path. Where there is no GPU, the\n"
+    "CPU stand-in is put in place of CUDA and NCCL.\n\n"
     "  --ranks N    start N copies, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE "
     "and,\n"
     "               unless set, MASTER_ADDR and MASTER_PORT; when one fails the others "

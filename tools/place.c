@@ -138,8 +138,9 @@ int place_choose_device(int wanted, unsigned devices)
 
 int place_preload(void)
 {
-    static const char *const path_variables[] = {"VLLM_NCCL_SO_PATH",
-                                                 "SGLANG_NCCL_SO_PATH"};
+    static const char *const path_variables[] = {
+        "VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH", "SGLANG_DIFFUSION_NCCL_SO_PATH",
+        "FASTVIDEO_NCCL_SO_PATH"};
     const char *shim = place_shim();
     if (!shim || prepend("LD_PRELOAD", shim))
         return -1;

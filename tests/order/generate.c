@@ -261,10 +261,10 @@ static void make_capture(struct maker *m);
 static void make_elsewhere(struct maker *m, struct capture *capture)
 {
     struct capture *other = &m->capture[capture == m->capture];
-    unsigned at = random_below(&m->random, 3);
-    if (at == 0 && other->open && !graph_full(m, other, 1))
+    if (other->open && !graph_full(m, other, 1) && random_chance(&m->random, 70))
         make_work(m, other);
-    else if (at == 1 && !other->open && m->program->ngraphs < PROGRAM_GRAPHS)
+    else if (!other->open && m->program->ngraphs < PROGRAM_GRAPHS &&
+             random_chance(&m->random, 40))
         make_capture(m);
     else
         make_work(m, NULL);
@@ -273,9 +273,9 @@ static void make_elsewhere(struct maker *m, struct capture *capture)
 static void make_captured(struct maker *m, struct capture *capture)
 {
     unsigned at = random_below(&m->random, 100);
-    if (at < 15)
+    if (at < 12)
         fork_stream(m, capture);
-    else if (at < 40)
+    else if (at < 42)
         make_elsewhere(m, capture);
     else if (at < 50)
         make_group(m, capture);
@@ -306,6 +306,8 @@ static void make_capture(struct maker *m)
     if (stream == STREAM_LEGACY)
         return;
     begin_capture(m, capture, stream);
+    if (random_chance(&m->random, 50))
+        fork_stream(m, capture);
     for (unsigned i = 0; i < length && !full(m); i++)
         make_captured(m, capture);
     for (unsigned i = 1; i < capture->nfork; i++)

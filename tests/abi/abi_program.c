@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 #include "shim/nccl_api.h"
 #include "tests/abi/fake_nccl.h"
@@ -130,9 +131,32 @@ static void test_alone(void)
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
+/* As a setuid program, without the preload: it loads NCCL and the shim itself. The runner
+ * has set variables that would be seen. */
+static int test_setuid(const char *shim, const char *nccl)
+{
+    if (!getauxval(AT_SECURE))
+        return 77; /* a file system without setuid */
+    CHECK(dlsym(RTLD_DEFAULT, "ipcshimGetInfo") == NULL);
+    CHECK(dlopen(nccl, RTLD_NOW | RTLD_LOCAL) != NULL);
+    void *library = dlopen(shim, RTLD_NOW | RTLD_LOCAL);
+    CHECK(library != NULL);
+    if (!library)
+        return 1;
+    __typeof__(&ncclCommInitRank) init =
+        (__typeof__(&ncclCommInitRank))dlsym(library, "ncclCommInitRank");
+    const char *(*info)(void) = (const char *(*)(void))dlsym(library, "ipcshimGetInfo");
+    ncclComm_t comm = NULL;
+    CHECK(init(&comm, 1, random_id(), 0) == ncclSuccess);
+    CHECK(strstr(info(), "IPCSHIM_NCCL_LIB") == NULL);
+    return failures != 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
+    if (strcmp(name, "setuid") == 0 && argc == 4)
+        return test_setuid(argv[2], argv[3]);
     test_preloaded();
     if (strcmp(name, "arguments") == 0)
         test_arguments();

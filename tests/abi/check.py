@@ -113,6 +113,37 @@ def case_silent(options):
         check(not os.path.exists(folder + "/t"), "a trace file without a communicator")
 
 
+def case_environment(options):
+    """A process that is given next to no environment works, and says nothing."""
+    done = run(["env", "-i", "LD_PRELOAD=" + options.engine_shim,
+                "LD_LIBRARY_PATH=" + os.path.dirname(options.fake), options.engine_program,
+                "init"], None)
+    check(done.stdout == done.stderr == "", done.stdout + done.stderr)
+
+
+def case_setuid(options):
+    """A setuid process: ld.so ignores the preload, and a shim that the program loads itself
+    takes nothing from the environment."""
+    if os.geteuid() != 0:
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        program = shutil.copy(options.program, folder)
+        shutil.copy(options.fake, folder + "/libother.so")
+        os.chown(program, 65534, 65534)
+        os.chmod(program, 0o4755)
+        done = subprocess.run(
+            [program, "setuid", os.path.abspath(options.shim), os.path.abspath(options.fake)],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+            env=environment(options, IPCSHIM_NCCL_LIB=folder + "/libother.so",
+                            IPCSHIM_LOG="trace", IPCSHIM_SUMMARY="1",
+                            IPCSHIM_TRACE=folder + "/t", IPCSHIM_ENABEL="1"))
+        if done.returncode == 77:
+            sys.exit(77)
+        check(done.returncode == 0 and done.stderr == "", done.stdout + done.stderr)
+        check(not os.path.exists(folder + "/t"), "a trace")
+
+
 LOOK = """
 import os
 maps = open('/proc/self/maps').read()

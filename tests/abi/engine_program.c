@@ -132,6 +132,11 @@ void test_disabled(void)
     LOG("ncclCommInitRank;");
     IS(reduce(comm, 1, 1), ncclSuccess);
     LOG("ncclAllReduce;");
+    ncclComm_t others[2];
+    ncclCommInitAll(others, 2, NULL);
+    ncclCommSplit(comm, 0, 0, &others[0], NULL);
+    LOG("ncclGetUniqueId;ncclCommInitAll;ncclCommInitAll;ncclCommSplit;ncclCommCount;"
+        "ncclCommUserRank;");
 }
 
 void test_allreduce(void)

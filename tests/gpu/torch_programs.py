@@ -30,8 +30,8 @@ def batches(steps, width=256):
         yield x, x.sum(1, keepdim=True)
 
 
-def train(model, steps=20):
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+def train(model, steps=100):
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for x, y in batches(steps):
         loss = nn.functional.mse_loss(model(x), y)
@@ -41,7 +41,7 @@ def train(model, steps=20):
         total = loss.detach().clone()
         dist.all_reduce(total)
         losses.append(total.item() / WORLD)
-    assert losses[-1] < losses[0], losses
+    assert sum(losses[-5:]) < sum(losses[:5]) / 2, losses
     if RANK == 0:
         print("losses " + json.dumps(losses), flush=True)
 

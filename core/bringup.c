@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/engine_private.h"
 #include "core/links.h"
@@ -304,20 +303,6 @@ enum ips_bringup_state ips_bringup_poll(struct ips_bringup *b)
             b->phase = DECIDED;
     }
     return b->meeting.outcome;
-}
-
-void ips_bringup_wait(struct ips_bringup **bringups, size_t count)
-{
-    size_t pending;
-    do {
-        pending = 0;
-        for (size_t i = 0; i < count; i++)
-            pending += ips_bringup_poll(bringups[i]) == IPS_BRINGUP_PENDING;
-        if (pending) {
-            struct timespec pause = {0, 50000};
-            nanosleep(&pause, NULL);
-        }
-    } while (pending);
 }
 
 const char *ips_bringup_reason(const struct ips_bringup *b)

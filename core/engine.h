@@ -54,9 +54,6 @@ void ips_bringup_start(struct ips_bringup *bringup, int nranks, int rank, int de
  * ranks get the same answer. Bounded: 2 s without a step from a peer, 30 s in all. */
 enum ips_bringup_state ips_bringup_poll(struct ips_bringup *bringup);
 
-/* Polls all of them in turn until each is decided. Call with no lock held. */
-void ips_bringup_wait(struct ips_bringup **bringups, size_t count);
-
 /* Why it was declined, for people and traces; valid until the bringup is destroyed. */
 const char *ips_bringup_reason(const struct ips_bringup *bringup);
 

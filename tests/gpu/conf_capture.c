@@ -210,3 +210,136 @@ void test_update_dependencies(void)
     OK(gpu.cuStreamDestroy(stream));
     OK(gpu.cuMemFree(a));
 }
+
+/* A graph inside another one: it copies a to b, then sets a; the outer graph sets a
+ * before it, and copies a to c after it. */
+struct nest {
+    gpu_ptr a, b, c, d;
+    gpu_stream stream, other;
+    gpu_event before, event, late; /* the last one gets into the inner graph too late */
+    int runs;
+};
+
+/* As the engine has it: an external wait first, a record node that nothing waits for. */
+static gpu_graph inner_graph(struct nest *n)
+{
+    gpu_node node;
+    gpu_graph graph;
+    OK(more.cuStreamBeginCapture(n->stream, CAPTURE_GLOBAL));
+    OK(gpu.cuStreamWaitEvent(n->stream, n->before, GPU_EVENT_EXTERNAL));
+    OK(more.cuMemcpyDtoDAsync(n->b, n->a, BYTES, n->stream));
+    OK(gpu.cuMemsetD8Async(n->a, 2, BYTES, n->stream));
+    OK(more.cuLaunchHostFunc(n->stream, count_up, &n->runs));
+    struct info info = info_of(n->stream);
+    OK(gpu.cuGraphAddEventRecordNode(&node, info.graph, info.nodes, info.count,
+                                     n->event));
+    OK(more.cuStreamEndCapture(n->stream, &graph));
+    return graph;
+}
+
+static void replay_nested(struct nest *n, gpu_exec exec, const char *how)
+{
+    struct gate gate;
+    OK(more.cuMemsetD8(n->a, 9, BYTES));
+    OK(more.cuMemsetD8(n->b, 9, BYTES));
+    OK(more.cuMemsetD8(n->c, 9, BYTES));
+    OK(more.cuMemsetD8(n->d, 9, BYTES));
+    OK(more.cuCtxSynchronize());
+    n->runs = 0;
+    gate_close(&gate, n->other);
+    OK(gpu.cuEventRecord(n->before, n->other));
+    OK(more.cuGraphLaunch(exec, n->stream));
+    OK(gpu.cuStreamWaitEvent(n->other, n->event, 0));
+    OK(more.cuMemcpyDtoDAsync(n->d, n->b, BYTES, n->other));
+    int recorded = gpu.cuEventQuery(n->event), waiting = gpu.cuStreamQuery(n->stream);
+    int late = gpu.cuEventQuery(n->late);
+    gate_open(&gate);
+    OK(gpu.cuStreamSynchronize(n->other));
+    OK(gpu.cuStreamSynchronize(n->stream));
+    tap(waiting == GPU_ERROR_NOT_READY, "%s: the inner graph's wait is waited", how);
+    tap(recorded == GPU_ERROR_NOT_READY && !gpu.cuEventQuery(n->event),
+        "%s: its record node records", how);
+    tap(late == 0 && n->runs == 1, "%s: it runs once, as it was when added", how);
+    tap(all_are(n->b, BYTES, 1), "%s: it comes after the nodes before it", how);
+    tap(all_are(n->d, BYTES, 1), "%s: what waits for its event comes after it", how);
+    tap(all_are(n->c, BYTES, 2), "%s: it comes before the nodes after it", how);
+}
+
+/* Added to a graph that is being captured; then that graph to an empty one. */
+static void test_added(struct nest *n)
+{
+    gpu_node child, node, twice[2];
+    gpu_graph inner = inner_graph(n), outer, top;
+    gpu_exec exec;
+    OK(more.cuStreamBeginCapture(n->stream, CAPTURE_GLOBAL));
+    OK(gpu.cuMemsetD8Async(n->a, 1, BYTES, n->stream));
+    struct info info = info_of(n->stream);
+    OK(more.cuGraphAddChildGraphNode(&child, info.graph, info.nodes, info.count, inner));
+    OK(gpu.cuStreamUpdateCaptureDependencies(n->stream, &child, 1, 1));
+    OK(more.cuMemcpyDtoDAsync(n->c, n->a, BYTES, n->stream));
+    OK(more.cuStreamEndCapture(n->stream, &outer));
+    OK(gpu.cuGraphAddEventRecordNode(&node, inner, NULL, 0, n->late));
+    OK(more.cuGraphDestroy(inner));
+    OK(more.cuGraphInstantiateWithFlags(&exec, outer, 0));
+    replay_nested(n, exec, "added");
+    replay_nested(n, exec, "added, again");
+    OK(more.cuGraphExecDestroy(exec));
+    OK(more.cuGraphCreate(&top, 0));
+    OK(more.cuGraphAddChildGraphNode(&twice[0], top, NULL, 0, outer));
+    OK(more.cuGraphDestroy(outer));
+    tap_is(more.cuGraphAddChildGraphNode(&twice[1], top, &twice[0], 1, NULL),
+           INVALID_VALUE, "no child graph that is none");
+    OK(more.cuGraphInstantiateWithFlags(&exec, top, 0));
+    OK(more.cuGraphDestroy(top));
+    replay_nested(n, exec, "two levels");
+    OK(more.cuGraphExecDestroy(exec));
+}
+
+static void test_launched(struct nest *n)
+{
+    gpu_graph graph = inner_graph(n);
+    gpu_exec inner;
+    OK(more.cuGraphInstantiateWithFlags(&inner, graph, 0));
+    OK(more.cuGraphDestroy(graph));
+    n->runs = 0;
+    OK(more.cuStreamBeginCapture(n->stream, CAPTURE_GLOBAL));
+    OK(gpu.cuMemsetD8Async(n->a, 1, BYTES, n->stream));
+    gpu_node first = info_of(n->stream).nodes[0];
+    OK(more.cuGraphLaunch(inner, n->stream));
+    struct info info = info_of(n->stream);
+    tap(info.count == 1 && info.nodes[0] != first, "a launch in a capture is a node");
+    OK(more.cuMemcpyDtoDAsync(n->c, n->a, BYTES, n->stream));
+    gpu_exec outer = end(n->stream);
+    tap_is(n->runs, 0, "and runs nothing");
+    replay_nested(n, outer, "captured");
+    OK(more.cuGraphLaunch(inner, n->stream));
+    OK(gpu.cuStreamSynchronize(n->stream));
+    tap_is(n->runs, 2, "the inner graph still runs by itself");
+    replay_nested(n, outer, "captured, again");
+    OK(more.cuGraphExecDestroy(outer));
+    OK(more.cuGraphExecDestroy(inner));
+}
+
+void test_child_graphs(void)
+{
+    struct nest n = {.a = alloc_filled(BYTES, 0),
+                     .b = alloc_filled(BYTES, 0),
+                     .c = alloc_filled(BYTES, 0),
+                     .d = alloc_filled(BYTES, 0),
+                     .stream = stream_new(),
+                     .other = stream_new(),
+                     .before = event_new(),
+                     .event = event_new(),
+                     .late = event_new()};
+    test_added(&n);
+    test_launched(&n);
+    OK(gpu.cuEventDestroy(n.before));
+    OK(gpu.cuEventDestroy(n.event));
+    OK(gpu.cuEventDestroy(n.late));
+    OK(gpu.cuStreamDestroy(n.stream));
+    OK(gpu.cuStreamDestroy(n.other));
+    OK(gpu.cuMemFree(n.a));
+    OK(gpu.cuMemFree(n.b));
+    OK(gpu.cuMemFree(n.c));
+    OK(gpu.cuMemFree(n.d));
+}

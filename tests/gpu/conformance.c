@@ -179,6 +179,7 @@ int main(int count, char **arguments)
     section(test_record_node);
     section(test_external_events);
     section(test_update_dependencies);
+    section(test_child_graphs);
     section(test_kernels);
     return tap_end();
 }

@@ -32,6 +32,10 @@ typedef struct CUgraphExec_st *gpu_exec;
     X(cuStreamBeginCapture, "cuStreamBeginCapture_v2", (gpu_stream stream, int mode))   \
     X(cuStreamEndCapture, "cuStreamEndCapture", (gpu_stream stream, gpu_graph * graph)) \
     X(cuStreamIsCapturing, "cuStreamIsCapturing", (gpu_stream stream, int *status))     \
+    X(cuGraphCreate, "cuGraphCreate", (gpu_graph * graph, unsigned flags))              \
+    X(cuGraphAddChildGraphNode, "cuGraphAddChildGraphNode",                             \
+      (gpu_node * node, gpu_graph graph, const gpu_node *dependencies, size_t count,    \
+       gpu_graph child))                                                                \
     X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags",                       \
       (gpu_exec * exec, gpu_graph graph, unsigned long long flags))                     \
     X(cuGraphLaunch, "cuGraphLaunch", (gpu_exec exec, gpu_stream stream))               \
@@ -102,6 +106,7 @@ void test_capture_refusals(void);
 void test_record_node(void);
 void test_external_events(void);
 void test_update_dependencies(void);
+void test_child_graphs(void);
 void test_kernels(void);
 
 #endif

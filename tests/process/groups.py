@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Groups of 2 to 8 ranks: nested, empty, with errors inside, mixed with other calls, over several
-communicators and around inits; and threads with communicators of their own."""
+communicators and around inits; threads with communicators of their own; graphs in graphs."""
 import functools
 
 import harness as h
 
+GRAPHS = ["added", "launched", "between", "deep"]
 KINDS = ["nested", "empty", "error", "simulate", "mixed", "comms", "init", "pytorch"]
 
 
@@ -56,6 +57,21 @@ def init_all(number):
     expect_engine(result, 2)
 
 
+def nested_graphs(ranks, how):
+    """By the engine alone; then with every other link of the chain through NCCL."""
+    result = h.run("comm A\n" + f"nested {how} count=1000\n" * 2 + "sum\n", ranks)
+    h.expect_fine(result, ranks)
+    h.expect_stderr(result, [])
+    expect_engine(result, ranks)
+    result = h.run(f"comm A\nnested {how} count=5000 piece=2500\nsum\n", ranks,
+                   {"IPCSHIM_MAX_BYTES": "16K"})
+    h.expect_fine(result, ranks)
+    h.expect_stderr(result, [])
+    for rank in range(ranks):
+        routes = {event["route"] for event in h.calls(result, rank)}
+        h.expect(len(routes) == 2 and "engine" in routes, f"rank {rank}: {routes}", result)
+
+
 def tests():
     for kind in KINDS:
         yield f"group {kind}, 2 ranks", functools.partial(groups, 2, [kind])
@@ -68,6 +84,10 @@ def tests():
                functools.partial(threads, ranks, number))
     for number in (2, 4, 8):
         yield f"one thread with {number} devices", functools.partial(init_all, number)
+    for ranks in (2, 3):
+        for how in GRAPHS:
+            yield (f"graph in a graph, {how}, {ranks} ranks",
+                   functools.partial(nested_graphs, ranks, how))
 
 
 if __name__ == "__main__":

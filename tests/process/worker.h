@@ -64,11 +64,12 @@ int worker_allreduce(struct worker *worker, const struct words *words);
 int worker_collective(struct worker *worker, const struct words *words);
 int worker_chain(struct worker *worker, const struct words *words);
 int worker_invalid(struct worker *worker, const struct words *words);
-int worker_group(struct worker *worker, const struct words *words); /* worker_groups.c */
-int worker_sum(struct worker *worker, const struct words *words);   /* worker_comms.c */
-int worker_split(struct worker *worker, const struct words *words); /* likewise */
-int worker_make(struct worker *worker, const struct words *words);  /* likewise */
-int worker_renew(struct worker *worker, const struct words *words); /* likewise */
+int worker_group(struct worker *worker, const struct words *words);  /* worker_groups.c */
+int worker_nested(struct worker *worker, const struct words *words); /* worker_nested.c */
+int worker_sum(struct worker *worker, const struct words *words);    /* worker_comms.c */
+int worker_split(struct worker *worker, const struct words *words);  /* likewise */
+int worker_make(struct worker *worker, const struct words *words);   /* likewise */
+int worker_renew(struct worker *worker, const struct words *words);  /* likewise */
 int worker_init_all(struct worker *worker, const struct words *words); /* worker_ends.c */
 int worker_outlive(struct worker *worker, const struct words *words);  /* likewise */
 int worker_fork(struct worker *worker, const struct words *words);     /* likewise */

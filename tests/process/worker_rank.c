@@ -8,6 +8,7 @@
  *   chain ...                         all: dependent calls on several streams, likewise
  *   make ... | split ... | sum ... | renew ...     see worker_comms.c
  *   group ...                         all: groups, see worker_groups.c
+ *   nested ...                        all: graphs in graphs, see worker_nested.c
  *   initall ... | outlive ... | fork | threads ... see worker_ends.c
  *   flood N                           N calls of nothing, as fast as possible
  *   invalid                           bad arguments must get NCCL's own answers
@@ -172,6 +173,8 @@ static int execute(struct worker *worker, const struct words *words)
         return worker_chain(worker, words);
     if (!strcmp(name, "group"))
         return worker_group(worker, words);
+    if (!strcmp(name, "nested"))
+        return worker_nested(worker, words);
     if (!strcmp(name, "sum"))
         return worker_sum(worker, words);
     if (!strcmp(name, "split"))

@@ -149,6 +149,10 @@ SIM_API int cuThreadExchangeStreamCaptureMode(int *mode);
 SIM_API int cuGraphAddEventRecordNode(gpu_node *node, gpu_graph graph,
                                       const gpu_node *dependencies, size_t count,
                                       gpu_event event);
+SIM_API int cuGraphCreate(gpu_graph *graph, unsigned flags);
+SIM_API int cuGraphAddChildGraphNode(gpu_node *node, gpu_graph graph,
+                                     const gpu_node *dependencies, size_t count,
+                                     gpu_graph child);
 SIM_API int cuGraphGetNodes(gpu_graph graph, gpu_node *nodes, size_t *count);
 SIM_API int cuGraphInstantiateWithFlags(gpu_exec *exec, gpu_graph graph,
                                         unsigned long long flags);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs. A launch puts the nodes into the stream's queue one after another, in the order
- * of their making. Event nodes bind at the launch, in host order: the record of a launch
- * is what a later cuStreamWaitEvent waits for, although the node may not have run yet. */
+ * of their making; those of a child graph, copied when it was added, in its place. Event
+ * nodes bind at the launch, in host order: the record of a launch is what a later
+ * cuStreamWaitEvent waits for, although the node may not have run yet. */
 #include "tools/simgpu/sim.h"
 
 #include <stdlib.h>
@@ -9,13 +10,54 @@
 struct CUgraphExec_st {
     struct CUgraphExec_st *next;
     struct CUctx_st *context;
-    struct sim_work *work;
-    size_t count;
+    struct sim_list *list;
     struct sim_marker *last; /* launches of one executable graph don't overlap */
+};
+
+/* Has no child graphs: their work is part of it. */
+struct sim_list {
+    int refs;
+    size_t count;
+    struct sim_work work[];
 };
 
 static struct CUgraph_st *graphs;
 static struct CUgraphExec_st *execs;
+
+void sim_list_unref(struct sim_list *list)
+{
+    if (!list || --list->refs)
+        return;
+    for (size_t i = 0; i < list->count; i++)
+        sim_work_drop(&list->work[i]);
+    free(list);
+}
+
+static void append(struct sim_list *list, const struct sim_work *work)
+{
+    list->work[list->count++] = *work;
+    if (work->event)
+        sim_event_ref(work->event);
+}
+
+static struct sim_list *list_create(const struct CUgraph_st *graph)
+{
+    size_t room = 0;
+    for (struct CUgraphNode_st *n = graph->first; n; n = n->next)
+        room += n->work.kind == SIM_CHILD ? n->work.child->count : 1;
+    struct sim_list *list = calloc(1, sizeof *list + room * sizeof list->work[0]);
+    if (!list)
+        abort();
+    list->refs = 1;
+    for (struct CUgraphNode_st *n = graph->first; n; n = n->next) {
+        const struct sim_list *child = n->work.child;
+        if (!child)
+            append(list, &n->work);
+        for (size_t i = 0; child && i < child->count; i++)
+            append(list, &child->work[i]);
+    }
+    return list;
+}
 
 struct CUgraph_st *sim_graph_create(void)
 {
@@ -122,6 +164,35 @@ int cuGraphAddEventRecordNode(gpu_node *node, gpu_graph handle,
     return error;
 }
 
+int cuGraphAddChildGraphNode(gpu_node *node, gpu_graph handle,
+                             const gpu_node *dependencies, size_t count,
+                             gpu_graph child_handle)
+{
+    int error = CUDA_ERROR_INVALID_VALUE;
+    SIM_ENTER();
+    pthread_mutex_lock(&sim_lock);
+    struct CUgraph_st *graph = sim_graph_find_locked(handle);
+    struct CUgraph_st *child = sim_graph_find_locked(child_handle);
+    if (node && graph && child && (dependencies || !count)) {
+        struct sim_work work = {.kind = SIM_CHILD, .child = list_create(child)};
+        *node = sim_graph_add(graph, dependencies, count, &work);
+        error = *node ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_unlock(&sim_lock);
+    return error;
+}
+
+int cuGraphCreate(gpu_graph *graph, unsigned flags)
+{
+    SIM_ENTER();
+    if (!graph || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&sim_lock);
+    *graph = sim_graph_create();
+    pthread_mutex_unlock(&sim_lock);
+    return CUDA_SUCCESS;
+}
+
 int cuGraphGetNodes(gpu_graph handle, gpu_node *nodes, size_t *count)
 {
     SIM_ENTER();
@@ -152,16 +223,9 @@ int cuGraphDestroy(gpu_graph handle)
 static struct CUgraphExec_st *exec_create(const struct CUgraph_st *graph)
 {
     struct CUgraphExec_st *exec = calloc(1, sizeof *exec);
-    struct sim_work *work = calloc(graph->count + 1, sizeof *work);
-    if (!exec || !work)
+    if (!exec)
         abort();
-    for (struct CUgraphNode_st *n = graph->first; n; n = n->next) {
-        work[exec->count] = n->work;
-        if (n->work.event)
-            sim_event_ref(n->work.event);
-        exec->count++;
-    }
-    exec->work = work;
+    exec->list = list_create(graph);
     exec->context = sim_current();
     exec->next = execs;
     execs = exec;
@@ -227,14 +291,22 @@ static void launch(struct CUgraphExec_st *exec, struct CUstream_st *stream)
         struct sim_work wait = {.kind = SIM_WAIT, .marker = exec->last};
         sim_stream_push_locked(stream, &wait);
     }
-    for (size_t i = 0; i < exec->count; i++) {
-        struct sim_work work = exec->work[i];
+    for (size_t i = 0; i < exec->list->count; i++) {
+        struct sim_work work = exec->list->work[i];
         if (bind_node(&work))
             sim_stream_push_locked(stream, &work);
     }
     exec->last = sim_marker_create();
     struct sim_work end = {.kind = SIM_RECORD, .marker = sim_marker_ref(exec->last)};
     sim_stream_push_locked(stream, &end);
+}
+
+/* Launched into a capture, it becomes a child graph. */
+static int launch_captured(const struct CUgraphExec_st *exec, struct CUstream_st *stream)
+{
+    struct sim_work work = {.kind = SIM_CHILD, .child = exec->list};
+    exec->list->refs++;
+    return sim_capture_add(stream, &work);
 }
 
 int cuGraphLaunch(gpu_exec handle, gpu_stream stream_handle)
@@ -246,11 +318,11 @@ int cuGraphLaunch(gpu_exec handle, gpu_stream stream_handle)
     struct CUstream_st *stream = sim_stream_find_locked(stream_handle, &error);
     if (!exec)
         error = CUDA_ERROR_INVALID_VALUE;
-    else if (stream && stream->capture) /* child graphs: not here */
-        error = CUDA_ERROR_NOT_SUPPORTED;
     if (!error)
         error = sim_implicit_locked(stream, 1);
-    if (!error)
+    if (!error && stream->capture)
+        error = launch_captured(exec, stream);
+    else if (!error)
         launch(exec, stream);
     pthread_mutex_unlock(&sim_lock);
     return error;
@@ -264,10 +336,8 @@ int cuGraphExecDestroy(gpu_exec handle)
     struct CUgraphExec_st **link = exec_link(handle), *exec = *link;
     if (exec) {
         *link = exec->next;
-        for (size_t i = 0; i < exec->count; i++)
-            sim_work_drop(&exec->work[i]);
+        sim_list_unref(exec->list);
         sim_marker_unref(exec->last);
-        free(exec->work);
         free(exec);
     }
     pthread_mutex_unlock(&sim_lock);

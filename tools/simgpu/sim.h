@@ -71,7 +71,15 @@ void *sim_kernel_global(const char *name, size_t *ret_bytes);
 void sim_kernel_register(const struct sim_kernel *kernel);
 
 /* What a stream does, or what a node of a graph will do. */
-enum sim_kind { SIM_KERNEL, SIM_COPY, SIM_SET, SIM_HOST, SIM_RECORD, SIM_WAIT };
+enum sim_kind {
+    SIM_KERNEL,
+    SIM_COPY,
+    SIM_SET,
+    SIM_HOST,
+    SIM_RECORD,
+    SIM_WAIT,
+    SIM_CHILD
+};
 struct sim_work {
     enum sim_kind kind;
     const struct sim_kernel *kernel;
@@ -86,6 +94,7 @@ struct sim_work {
     void *data;
     struct CUevent_st *event;  /* nodes: owned reference */
     struct sim_marker *marker; /* queued records and waits: owned reference */
+    struct sim_list *child;    /* nodes that are child graphs: owned reference */
 };
 
 /* Streams (stream.c). */
@@ -161,6 +170,8 @@ int sim_nodes_set(struct sim_nodes *nodes, const gpu_node *item, size_t count);
 int sim_nodes_join(struct sim_nodes *nodes, const gpu_node *item, size_t count);
 
 /* Graphs (graph.c). Nodes are kept in the order of their making, which is topological. */
+struct sim_list; /* a graph's work in that order, copied when a graph is made of it */
+void sim_list_unref(struct sim_list *list); /* NULL is allowed */
 struct CUgraphNode_st {
     struct CUgraphNode_st *next;
     size_t index;

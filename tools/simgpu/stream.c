@@ -42,6 +42,7 @@ void sim_work_drop(struct sim_work *work)
     free(work->staged);
     sim_marker_unref(work->marker);
     sim_event_unref(work->event);
+    sim_list_unref(work->child);
 }
 
 static void execute(const struct sim_work *work, struct sim_lanes **lanes)
@@ -66,6 +67,7 @@ static void execute(const struct sim_work *work, struct sim_lanes **lanes)
         break;
     case SIM_RECORD:
     case SIM_WAIT:
+    case SIM_CHILD: /* in graphs only */
         break;
     }
 }

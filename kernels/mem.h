@@ -23,7 +23,9 @@ struct alignas(16) ips_v4 {
     uint32_t x, y, z, w;
 };
 
-#ifdef __CUDACC__
+#ifdef IPS_CHECKER
+#include "kernels/mem_check.h"
+#elif defined(__CUDACC__)
 #include "kernels/mem_ptx.h"
 #else
 #include "kernels/mem_host.h"

@@ -27,25 +27,37 @@
 #define IPS_WIRE_VERSION 1
 
 /* LL: 16-byte lines, 8 data bytes, each 4 of them followed by the low bits of the step. A
- * build may narrow the flag so that tests live in its wrap. */
+ * build may narrow the flag, and all slots, so that tests live in their wrap. */
 #ifndef IPS_LL_FLAG_BITS
 #define IPS_LL_FLAG_BITS 32
 #endif
 #define IPS_LL_FLAG_MASK (0xffffffffu >> (32 - IPS_LL_FLAG_BITS))
+#ifndef IPS_LL_SLOTS
 #define IPS_LL_SLOTS 8
+#endif
+#ifndef IPS_LL_SLOT_BYTES
 #define IPS_LL_SLOT_BYTES (16 * 1024)
+#endif
 #define IPS_LL_LINE_DATA 8
 #define IPS_LL_SLOT_LINES (IPS_LL_SLOT_BYTES / 16)
 
 /* LL128: 128-byte lines, 120 data bytes and an 8-byte guard over data and step. */
+#ifndef IPS_LL128_SLOTS
 #define IPS_LL128_SLOTS 8
+#endif
+#ifndef IPS_LL128_SLOT_BYTES
 #define IPS_LL128_SLOT_BYTES (32 * 1024)
+#endif
 #define IPS_LL128_LINE_DATA 120
 #define IPS_LL128_SLOT_LINES (IPS_LL128_SLOT_BYTES / 128)
 
 /* Simple: plain data, one flag per slot, which holds the step. */
+#ifndef IPS_SIMPLE_SLOTS
 #define IPS_SIMPLE_SLOTS 4
+#endif
+#ifndef IPS_SIMPLE_SLOT_BYTES
 #define IPS_SIMPLE_SLOT_BYTES (128 * 1024)
+#endif
 
 /* A 64-bit word that one peer writes, alone on its 128-byte line. */
 struct ips_word {

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of the protocol checker and what they share: lanes.cpp runs lanes in an order
+ * that the seed chooses, memory.cpp is the memory between ranks, races.cpp watches plain
+ * accesses, checker.cpp plans calls and judges results. */
+#ifndef CHECKER_H
+#define CHECKER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHECK_RANKS 8
+#define CHECK_BLOCKS 2  /* per rank */
+#define CHECK_LANES 512 /* of all ranks */
+#define CHECK_USER_BYTES (20 * 1024)
+#define CHECK_SHARED_BYTES 64
+#define WARP 32
+
+struct atom;
+
+/* When a lane did something: its index and its epoch then. Epoch 0 is before everything. */
+struct moment {
+    uint32_t lane, epoch;
+};
+
+struct lane {
+    void *context;
+    uint32_t index, rank, block, thread; /* block: of all ranks */
+    uint32_t ready_at;                   /* place in its rank's list */
+    uint32_t epoch;
+    bool dirty; /* has acquired since the block last met: its clock is its own */
+    struct atom *loaded[2]; /* by its last load, unless that poll failed */
+    uint32_t clock[CHECK_LANES];
+};
+
+struct block {
+    uint32_t live, arrived, first; /* lanes; index of the first one */
+    uint32_t clock[CHECK_LANES];   /* what all lanes of the block have in common */
+};
+
+/* What a seed decides about the adversary. */
+struct temper {
+    uint32_t stale;  /* of 256 loads, how many look for an older value */
+    uint32_t burst;  /* most steps of a lane in one go */
+    uint32_t starve; /* of 256 phases, how many leave out a rank */
+    bool wide;       /* 16-byte accesses are whole */
+};
+
+typedef void lane_fn(const void *parameters);
+
+struct world {
+    uint32_t ranks, threads_max, lanes;
+    struct temper temper;
+    uint64_t ticks;
+    uint32_t quiet; /* polls since anything changed */
+    uint32_t patience; /* polls of each lane without change that make a deadlock */
+    bool aborted;   /* by the host: lanes leave their waits with what they have */
+    bool fresh;     /* nothing changes: loads return the newest value */
+    struct lane *current;
+    struct lane lane[CHECK_LANES];
+    struct block block[CHECK_RANKS * CHECK_BLOCKS];
+};
+extern struct world world;
+
+/* lanes.cpp. Ranks start with lanes_launch; whenever one has ended, `done` is called and may
+ * launch it again. lanes_run returns when no lane lives. */
+void lanes_reset(uint32_t ranks, uint32_t threads_max);
+void lanes_launch(uint32_t rank, lane_fn *fn, const void *parameters, uint32_t blocks,
+                  uint32_t threads);
+void lanes_run(void (*done)(uint32_t rank));
+extern unsigned char lanes_shared[CHECK_RANKS * CHECK_BLOCKS][CHECK_SHARED_BYTES];
+void lanes_pause(void); /* another lane may go on here */
+uint64_t chance(void);  /* the seed's next random number */
+void chance_seed(uint64_t seed);
+
+/* memory.cpp. */
+void memory_reset(unsigned char *slabs, size_t bytes);
+void memory_set(const void *address, uint64_t value); /* as if it had always been there */
+uint64_t memory_newest(const void *address);
+void memory_no_load(void); /* the last load was a poll that failed */
+void memory_settle(void);  /* and it was not */
+bool clock_after(const struct lane *lane, struct moment moment);
+void clock_barrier(struct block *block, uint32_t lanes);
+void clock_kernel_end(uint32_t rank);
+
+/* races.cpp. */
+void races_reset(unsigned char *slabs, size_t slab_bytes, size_t head_bytes);
+/* The rank's buffer number `which` begins `offset` bytes into its room, and is new. */
+unsigned char *races_user(uint32_t rank, uint32_t which, size_t offset, size_t bytes);
+
+/* Prints what went wrong, and how to see it again; ends the process. */
+void failed(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+#endif

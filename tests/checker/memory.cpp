@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory between ranks, as weak as mem.h's contract. Every aligned 8 bytes keep their
+ * last few values in the order in which they were stored. A load may return any of them
+ * that is not older than one which the loading lane must have seen: by its own store, or
+ * because the store happened before (vector clocks: release, acquire, barrier, kernel end),
+ * or because a newer one was loaded from there already. So stores are delayed, reordered
+ * and torn without bound but for the length of the history.
+ *
+ * Two things are errors whatever the values: a store over one that did not happen before it,
+ * and a store over data (16 bytes) that a lane has used without that use having happened
+ * before: on a GPU that load may still be under way and return the new value. Words that
+ * are polled only grow, so they may be stored over at any time. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/mem_check.h"
+#include "tests/checker/checker.h"
+
+#define HISTORY 4
+
+struct version {
+    uint64_t value;
+    struct moment stored;
+    uint32_t *clock; /* of a release; NULL for a relaxed store */
+};
+
+struct atom {
+    uint32_t stores; /* version s is at [s % HISTORY] */
+    uint32_t seen;   /* newest version loaded so far */
+    struct moment used;
+    struct version version[HISTORY];
+};
+
+static unsigned char *base;
+static size_t size, atoms_max;
+static struct atom *atoms;
+static uint32_t **clocks; /* free ones */
+static size_t clocks_free, clocks_max;
+
+static uint32_t *new_clock(void)
+{
+    if (clocks_free)
+        return clocks[--clocks_free];
+    clocks = (uint32_t **)realloc(clocks, ++clocks_max * sizeof *clocks);
+    return (uint32_t *)malloc(CHECK_LANES * sizeof(uint32_t));
+}
+
+static void free_clock(uint32_t *clock)
+{
+    if (clock)
+        clocks[clocks_free++] = clock;
+}
+
+void memory_reset(unsigned char *slabs, size_t bytes)
+{
+    for (size_t i = 0; i < size / 8; i++)
+        for (struct version &version : atoms[i].version)
+            free_clock(version.clock);
+    if (bytes / 8 > atoms_max) {
+        atoms_max = bytes / 8;
+        atoms = (struct atom *)realloc(atoms, atoms_max * sizeof *atoms);
+    }
+    base = slabs;
+    size = bytes;
+    memset(atoms, 0, bytes / 8 * sizeof *atoms);
+}
+
+/* NULL: not between ranks (the page of the host). */
+static struct atom *atom_at(const void *address)
+{
+    const size_t at = (size_t)((const unsigned char *)address - base);
+    if (at >= size)
+        return NULL;
+    if (at % 8)
+        failed("an access to a slab is not aligned");
+    return &atoms[at / 8];
+}
+
+static struct version *newest_of(struct atom *atom)
+{
+    return &atom->version[atom->stores % HISTORY];
+}
+
+void memory_set(const void *address, uint64_t value)
+{
+    newest_of(atom_at(address))->value = value;
+}
+
+uint64_t memory_newest(const void *address)
+{
+    return newest_of(atom_at(address))->value;
+}
+
+static const uint32_t *clock_of(const struct lane *lane)
+{
+    return lane->dirty ? lane->clock : world.block[lane->block].clock;
+}
+
+bool clock_after(const struct lane *lane, struct moment moment)
+{
+    return moment.lane == lane->index || moment.epoch <= clock_of(lane)[moment.lane];
+}
+
+static void merge(uint32_t *into, const uint32_t *from)
+{
+    for (uint32_t i = 0; i < world.lanes; i++)
+        into[i] = into[i] > from[i] ? into[i] : from[i];
+}
+
+/* All lanes have come: each knows now what any of them knew. */
+void clock_barrier(struct block *block, uint32_t lanes)
+{
+    struct lane *first = &world.lane[block->first];
+    for (struct lane *lane = first; lane < first + lanes; lane++) {
+        if (lane->dirty)
+            merge(block->clock, lane->clock);
+        block->clock[lane->index] = lane->epoch++;
+        lane->dirty = false;
+    }
+}
+
+void clock_kernel_end(uint32_t rank)
+{
+    struct block *first = &world.block[rank * CHECK_BLOCKS];
+    for (uint32_t b = 0; b < CHECK_BLOCKS; b++) {
+        first[b].first = (rank * CHECK_BLOCKS + b) * world.threads_max;
+        clock_barrier(&first[b], world.threads_max);
+        merge(first->clock, first[b].clock);
+    }
+    for (uint32_t b = 1; b < CHECK_BLOCKS; b++)
+        memcpy(first[b].clock, first->clock, sizeof first->clock);
+}
+
+static void acquire(struct lane *lane, const struct version *version)
+{
+    if (!version->clock || clock_after(lane, version->stored))
+        return;
+    if (!lane->dirty)
+        memcpy(lane->clock, world.block[lane->block].clock, sizeof lane->clock);
+    lane->dirty = true;
+    merge(lane->clock, version->clock);
+}
+
+void memory_no_load(void)
+{
+    world.current->loaded[0] = world.current->loaded[1] = NULL;
+}
+
+void memory_settle(void)
+{
+    struct lane *self = world.current;
+    for (struct atom *&atom : self->loaded) {
+        if (atom)
+            atom->used = {self->index, self->epoch};
+        atom = NULL;
+    }
+}
+
+/* The oldest version that the lane may load. */
+static uint32_t oldest_for(const struct lane *lane, const struct atom *atom)
+{
+    uint32_t oldest = atom->stores < HISTORY ? 0 : atom->stores - HISTORY + 1;
+    if (oldest < atom->seen)
+        oldest = atom->seen;
+    uint32_t known = atom->stores;
+    while (known > oldest && !clock_after(lane, atom->version[known % HISTORY].stored))
+        known--;
+    return known;
+}
+
+static uint32_t choose(const struct atom *atom)
+{
+    const uint32_t oldest = oldest_for(world.current, atom);
+    if (oldest == atom->stores || world.fresh || chance() % 256 >= world.temper.stale)
+        return atom->stores;
+    return oldest + (uint32_t)(chance() % (atom->stores - oldest));
+}
+
+static const struct version *take(struct atom *atom, uint32_t which)
+{
+    atom->seen = which;
+    return &atom->version[which % HISTORY];
+}
+
+extern "C" uint64_t check_load(const uint64_t *address, int is_acquire)
+{
+    memory_settle();
+    lanes_pause();
+    struct atom *atom = atom_at(address);
+    if (!atom)
+        return __atomic_load_n(address, __ATOMIC_RELAXED);
+    const struct version *version = take(atom, choose(atom));
+    if (is_acquire)
+        acquire(world.current, version);
+    return version->value;
+}
+
+extern "C" void check_load16(const void *address, uint64_t *value)
+{
+    memory_settle();
+    lanes_pause();
+    struct atom *atom = atom_at(address);
+    if (!atom || (uintptr_t)address % 16)
+        failed("a 16-byte load is not aligned or not of a slab");
+    uint32_t low = choose(atom), high = choose(atom + 1);
+    /* Both halves are always stored together, so their versions have the same numbers. */
+    if (world.temper.wide && atom[0].stores == atom[1].stores)
+        low = high = low > high ? low : high;
+    value[0] = take(atom, low)->value;
+    value[1] = take(atom + 1, high)->value;
+    world.current->loaded[0] = atom;
+    world.current->loaded[1] = atom + 1;
+}
+
+static void store(struct atom *atom, uint64_t value, bool release)
+{
+    struct lane *self = world.current;
+    const size_t at = (size_t)(atom - atoms) * 8;
+    if (!clock_after(self, newest_of(atom)->stored))
+        failed("rank %u stores at %zu over a store that did not happen before", self->rank, at);
+    /* The same value (padding) may be used even before it is stored. */
+    const bool same = value == newest_of(atom)->value;
+    if (!same && !world.aborted && !clock_after(self, atom->used))
+        failed("rank %u stores at %zu over what rank %u may still be reading", self->rank, at,
+               world.lane[atom->used.lane].rank);
+    atom->stores++;
+    struct version *version = newest_of(atom);
+    free_clock(version->clock);
+    *version = {value, {self->index, self->epoch}, NULL};
+    if (release) {
+        version->clock = new_clock();
+        memcpy(version->clock, clock_of(self), sizeof self->clock);
+        version->clock[self->index] = self->epoch++;
+    }
+    world.quiet = 0;
+    world.fresh = false;
+}
+
+extern "C" void check_store(uint64_t *address, uint64_t value, int release)
+{
+    memory_settle();
+    lanes_pause();
+    struct atom *atom = atom_at(address);
+    if (atom)
+        store(atom, value, release);
+    else
+        __atomic_store_n(address, value, __ATOMIC_RELAXED);
+}
+
+extern "C" void check_store16(void *address, uint64_t low, uint64_t high)
+{
+    memory_settle();
+    lanes_pause();
+    struct atom *atom = atom_at(address);
+    if (!atom || (uintptr_t)address % 16)
+        failed("a 16-byte store is not aligned or not into a slab");
+    store(atom, low, false);
+    store(atom + 1, high, false);
+}
+
+extern "C" uint32_t check_load_word(const uint32_t *address)
+{
+    memory_settle();
+    lanes_pause();
+    return __atomic_load_n(address, __ATOMIC_RELAXED);
+}
+
+extern "C" void check_store_word(uint32_t *address, uint32_t value)
+{
+    memory_settle();
+    lanes_pause();
+    __atomic_store_n(address, value, __ATOMIC_RELAXED);
+}
+
+extern "C" uint64_t check_exchange(uint64_t *address, uint64_t value)
+{
+    memory_settle();
+    lanes_pause();
+    return __atomic_exchange_n(address, value, __ATOMIC_RELAXED);
+}

@@ -65,6 +65,7 @@ static int enqueue(struct ips_engine *engine, const struct ips_allreduce *call,
     if (ips_order_begin(&engine->order, gpu, call->stream, ret_captured) ||
         launch(engine, call))
         return -EINVAL;
+    engine->captured |= *ret_captured;
     if (ips_order_end(&engine->order, gpu, call->stream, *ret_captured))
         return fail(engine, -EIO);
     return 0;
@@ -163,17 +164,23 @@ static int quiet(struct ips_engine *engine, gpu_stream stream)
     return 1;
 }
 
-/* This rank's calls have ended and the peers write no more. False after two seconds
- * without that, or when the device has failed. */
-static int quiesce(struct ips_engine *engine)
+/* Whether this rank's calls have ended: waits for them, after an abort for two seconds,
+ * since that makes them end soon. */
+static int ended(const struct ips_engine *engine)
+{
+    int status, waited = 0;
+    while ((status = engine->device->gpu->cuEventQuery(engine->order.event)) ==
+               GPU_ERROR_NOT_READY &&
+           (!ips_engine_error(engine) || waited++ < QUIESCE_MS))
+        pause_ms(1);
+    return status == GPU_SUCCESS;
+}
+
+/* Whether the peers write no more, within two seconds: a process that ends right after
+ * this takes its memory along. */
+static int left_alone(struct ips_engine *engine)
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;
-    int status;
-    while ((status = gpu->cuEventQuery(engine->order.event)) == GPU_ERROR_NOT_READY &&
-           !ips_engine_error(engine))
-        pause_ms(1);
-    if (status)
-        return 0;
     gpu_stream stream;
     if (gpu->cuStreamCreate(&stream, GPU_STREAM_NON_BLOCKING))
         return 0;
@@ -182,6 +189,17 @@ static int quiesce(struct ips_engine *engine)
         pause_ms(1);
     gpu->cuStreamDestroy(stream);
     return done;
+}
+
+/* Nothing of this rank can use the memory any more. After an abort the peers may still
+ * write for a while: they close what they have mapped once they have stopped, and the
+ * slab lives until then. */
+static int released(struct ips_engine *engine)
+{
+    int error = ips_engine_error(engine);
+    if ((error && error != -ECANCELED) || !ended(engine))
+        return 0;
+    return ips_engine_error(engine) == -ECANCELED || left_alone(engine);
 }
 
 void ips_engine_destroy(struct ips_engine *engine)
@@ -193,8 +211,8 @@ void ips_engine_destroy(struct ips_engine *engine)
     if (ips_gpu_enter(gpu, engine->device->context, &pushed))
         return; /* the driver is gone: so is the memory */
     gpu->cuThreadExchangeStreamCaptureMode(&mode);
-    const int clean = !ips_engine_error(engine) && quiesce(engine);
-    if (clean && !engine->order.begun) {
+    const int clean = released(engine);
+    if (clean && !engine->captured) {
         ips_slab_close_peers(&engine->slab);
         ips_record_set_state(ips_segment_slot(&engine->segment, engine->segment.slot),
                              IPS_RECORD_CLOSED);

@@ -103,7 +103,7 @@ void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts);
 
 /* Waits for this rank's enqueued calls (not for peers beyond those), closes the peers'
  * memory and frees what no peer can still write to; the rest is freed when the last peer
- * has closed it. After an abort, and where graphs captured calls (they may outlive the
+ * has closed it. After a failure, and where graphs captured calls (they may outlive the
  * communicator, as with NCCL), it is kept until the process ends. NULL is allowed. */
 void ips_engine_destroy(struct ips_engine *engine);
 

@@ -15,7 +15,8 @@ struct ips_engine {
     struct ips_order order;
     unsigned channels;
     uint64_t report_ns;
-    int error; /* negative errno; atomic, set once */
+    int captured; /* graphs hold calls of the engine */
+    int error;    /* negative errno; atomic, set once */
 };
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of inits that wait for their handle.
  *
- * Where NCCL writes it is the program's memory, which is read until the handle is seen.
- * Every question after some communicator's health looks, so it is seen while the program
+ * Where NCCL writes it is the program's memory, which is read until the handle is seen or
+ * NCCL is at nothing more on the parent: it writes the handle before it says so. Every
+ * question after some communicator's health looks, so it is seen while the program
  * still waits for it. No NCCL call is made with the lock held. */
 #include "shim/late.h"
 
@@ -11,17 +12,22 @@
 
 struct late {
     struct ips_init init;
+    uint64_t number; /* how many were added before it */
     struct late *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct late *list;
 static unsigned waiting; /* in the list; atomic */
+static uint64_t added;   /* ever; atomic */
 
 void ips_late_add(const struct ips_init *init)
 {
     struct late *late = malloc(sizeof *late);
-    if (!late) { /* NCCL serves it, unknown to the shim; the peers decline */
+    /* NCCL serves it, unknown to the shim, and the peers decline. Without a parent nobody
+     * would tell that the place for the handle may be gone. */
+    if (!late || !init->parent) {
+        free(late);
         struct ips_init dropped = *init;
         ips_init_drop(&dropped, 1);
         return;
@@ -29,6 +35,7 @@ void ips_late_add(const struct ips_init *init)
     late->init = *init;
     pthread_mutex_lock(&lock);
     late->next = list;
+    late->number = __atomic_fetch_add(&added, 1, __ATOMIC_SEQ_CST);
     list = late;
     __atomic_fetch_add(&waiting, 1, __ATOMIC_SEQ_CST);
     pthread_mutex_unlock(&lock);
@@ -65,7 +72,8 @@ void ips_late_adopt(void)
     pthread_mutex_unlock(&lock);
 }
 
-void ips_late_end(ncclComm_t parent)
+/* Gives up the parent's whose number is below. */
+static void give_up(ncclComm_t parent, uint64_t below)
 {
     struct late *ended = NULL;
     if (!__atomic_load_n(&waiting, __ATOMIC_SEQ_CST))
@@ -73,7 +81,7 @@ void ips_late_end(ncclComm_t parent)
     pthread_mutex_lock(&lock);
     adopt();
     for (struct late **link = &list; *link;) {
-        if ((*link)->init.parent != parent) {
+        if ((*link)->init.parent != parent || (*link)->number >= below) {
             link = &(*link)->next;
             continue;
         }
@@ -88,4 +96,20 @@ void ips_late_end(ncclComm_t parent)
         free(ended);
         ended = next;
     }
+}
+
+void ips_late_end(ncclComm_t parent)
+{
+    give_up(parent, UINT64_MAX);
+}
+
+uint64_t ips_late_count(void)
+{
+    return __atomic_load_n(&added, __ATOMIC_SEQ_CST);
+}
+
+void ips_late_settled(ncclComm_t parent, ncclResult_t state, uint64_t asked)
+{
+    if (state != ncclInProgress)
+        give_up(parent, asked);
 }

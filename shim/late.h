@@ -16,4 +16,10 @@ void ips_late_adopt(void);
 /* Their parent goes away: gives up those whose handle has not come. */
 void ips_late_end(ncclComm_t parent);
 
+/* NCCL, asked after `asked` was taken, said `state` of the parent. When it is at nothing
+ * any more, a handle that has not come never will, and the program may free the place for
+ * it: gives those up that were added before. */
+uint64_t ips_late_count(void);
+void ips_late_settled(ncclComm_t parent, ncclResult_t state, uint64_t asked);
+
 #endif

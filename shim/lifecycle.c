@@ -132,9 +132,11 @@ IPS_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asy
     __typeof__(&ncclCommGetAsyncError) real = IPS_REAL(ncclCommGetAsyncError);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommGetAsyncError);
+    const uint64_t asked = ips_late_count();
     IPS_CALL(result, real(comm, asyncError));
     if (ips_pass() || result != ncclSuccess || !asyncError)
         return result;
+    ips_late_settled(comm, *asyncError, asked);
     struct ips_comm *known = ips_comm_known(comm);
     if (!known)
         return result;

@@ -68,7 +68,10 @@ static int ask(enum ips_slot slot, ncclComm_t comm)
 
 static ncclResult_t ask_state(ncclComm_t comm)
 {
+    const uint64_t asked = ips_late_count();
     int state = ask(IPS_SLOT_ncclCommGetAsyncError, comm);
+    if (state >= 0)
+        ips_late_settled(comm, (ncclResult_t)state, asked);
     return state < 0 ? ncclInternalError : (ncclResult_t)state;
 }
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/abi/engine_test.h"
@@ -281,13 +282,50 @@ void test_late(void)
     IS(count_of(fake_log(), "drop;"), 1);
 }
 
+/* Where a child's handle would come; the program frees it when it knows of the failure.
+ */
+static ncclComm_t *new_place(void)
+{
+    return mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+/* A failed split's place for the handle is not looked at once the program can know. */
+void test_late_fails(void)
+{
+    ncclComm_t *place = new_place(), other = quiet_make(1), parent;
+    parent = split_late(place);
+    fake_finish(ncclSystemError);
+    IS(state(parent), ncclSystemError);
+    munmap(place, 4096);
+    IS(reduce(other, 1, 1), ncclSuccess);
+    /* A call comes to know it as well: here from a forwarded one before. */
+    ncclComm_t comms[2];
+    make_two(comms, "agree");
+    fake_finish(ncclSuccess);
+    IS(state(comms[0]), ncclSuccess);
+    place = new_place();
+    fake_fail_next(ncclInProgress);
+    IS(forwarded(comms[0], 3), ncclInProgress);
+    fake_slow();
+    IS(ncclCommSplit(comms[0], 0, 0, place, NULL), ncclInProgress);
+    fake_finish(ncclSystemError);
+    IS(forwarded(comms[0], 3), ncclSuccess); /* the fake's answer */
+    munmap(place, 4096);
+    IS(reduce(other, 1, 1), ncclSuccess);
+    IS(count_of(fake_log(), "allreduce(1,1)"), 1);
+}
+
 /* One whose handle never comes is given up with its parent. */
 void test_late_end(void)
 {
     ncclComm_t child, parent = split_late(&child);
     fake_finish(ncclSystemError);
     IS(state(parent), ncclSystemError);
-    LOG("ncclCommGetAsyncError;");
+    LOG("ncclCommGetAsyncError;drop;");
+    IS(ncclCommAbort(parent), ncclSuccess);
+    LOG("abort;ncclCommAbort;destroy(0);");
+    /* Its parent goes while NCCL is at it. */
+    parent = split_late(&child);
     IS(ncclCommAbort(parent), ncclSuccess);
     LOG("drop;abort;ncclCommAbort;destroy(0);");
     /* A rank without a color has no child to wait for. */

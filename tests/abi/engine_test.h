@@ -41,6 +41,7 @@
     X("background-order", test_background_order) \
     X("late", test_late)                         \
     X("late-end", test_late_end)                 \
+    X("late-fails", test_late_fails)             \
     X("group-forced", test_group_forced)         \
     X("group-streams", test_group_streams)       \
     X("group-threads", test_group_threads)       \

@@ -28,7 +28,7 @@ static const void *last_config;
 static _Thread_local int depth, fail_next;
 static ncclComm_t reused[2];
 static int keep, child_ranks;
-static int slow, slow_state; /* atomic */
+static int slow, slow_state, writers; /* atomic */
 
 EXPORT void fake_note(const char *text)
 {
@@ -94,6 +94,8 @@ EXPORT void fake_slow(void)
 EXPORT void fake_finish(int result)
 {
     __atomic_store_n(&slow_state, result, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&writers, __ATOMIC_SEQ_CST))
+        usleep(100);
 }
 
 EXPORT void fake_child_ranks(int nranks)
@@ -197,6 +199,7 @@ static void *write_late(void *argument)
         usleep(100);
     if (state_of(late.comm) == ncclSuccess)
         __atomic_store_n(late.where, late.comm, __ATOMIC_RELEASE);
+    __atomic_fetch_sub(&writers, 1, __ATOMIC_SEQ_CST);
     return NULL;
 }
 
@@ -216,6 +219,7 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
     pthread_t thread;
     late->where = newcomm;
     make(&late->comm, nranks, comm->rank, "ncclCommSplit", is_background(config, 1));
+    __atomic_fetch_add(&writers, 1, __ATOMIC_SEQ_CST);
     pthread_create(&thread, NULL, write_late, late);
     pthread_detach(thread);
     return ncclInProgress;

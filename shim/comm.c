@@ -213,16 +213,31 @@ size_t ips_comm_pending(struct ips_comm **ret_comms, size_t room)
     return count;
 }
 
-void ips_comm_stop(struct ips_comm *comm, const char *reason)
+#define STOPS (unsigned)(IPS_HOLD_STOPPED | IPS_HOLD_ENDED)
+
+struct ips_stop ips_comm_stop(struct ips_comm *comm, struct ips_stop stop)
 {
-    __atomic_store_n(&comm->stopped, reason, __ATOMIC_RELAXED);
-    __atomic_fetch_or(&comm->hold, IPS_HOLD_STOPPED, __ATOMIC_SEQ_CST);
+    struct ips_stop before = {.hold = ips_comm_held(comm) & STOPS};
+    if (before.hold)
+        before.reason = __atomic_load_n(&comm->stopped, __ATOMIC_RELAXED);
+    __atomic_store_n(&comm->stopped, stop.reason, __ATOMIC_RELAXED);
+    __atomic_fetch_or(&comm->hold, stop.hold, __ATOMIC_SEQ_CST);
+    return before;
 }
 
-void ips_comm_resume(struct ips_comm *comm, const char *reason)
+void ips_comm_resume(struct ips_comm *comm, const char *reason, struct ips_stop before)
 {
-    if (__atomic_load_n(&comm->stopped, __ATOMIC_RELAXED) == reason)
-        __atomic_fetch_and(&comm->hold, ~(unsigned)IPS_HOLD_STOPPED, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&comm->stopped, __ATOMIC_RELAXED) != reason)
+        return;
+    __atomic_store_n(&comm->stopped, before.reason, __ATOMIC_RELAXED);
+    __atomic_fetch_and(&comm->hold, ~(STOPS & ~before.hold), __ATOMIC_SEQ_CST);
+}
+
+int ips_comm_error(const struct ips_comm *comm)
+{
+    if (ips_comm_held(comm) & (IPS_HOLD_PENDING | IPS_HOLD_ENDED) || !comm->engine)
+        return 0;
+    return ips_engine_error(comm->engine);
 }
 
 const char *ips_comm_reason(const struct ips_comm *comm)
@@ -230,8 +245,9 @@ const char *ips_comm_reason(const struct ips_comm *comm)
     if (!comm)
         return "communicator not known to the shim";
     unsigned hold = ips_comm_held(comm);
-    if (hold & IPS_HOLD_STOPPED)
-        return __atomic_load_n(&comm->stopped, __ATOMIC_RELAXED);
+    const char *stopped = __atomic_load_n(&comm->stopped, __ATOMIC_RELAXED);
+    if (hold & IPS_HOLD_STOPPED && stopped)
+        return stopped;
     if (hold & IPS_HOLD_PENDING)
         return "NCCL's init is in progress";
     if (hold & IPS_HOLD_OWED)

@@ -17,7 +17,8 @@
 enum {
     IPS_HOLD_PENDING = 1, /* its verdict is still out */
     IPS_HOLD_OWED = 2, /* a call that NCCL enqueues in the background has no mark yet */
-    IPS_HOLD_STOPPED = 4, /* suspended, finalized or revoked */
+    IPS_HOLD_STOPPED = 4, /* suspended, finalized or ended */
+    IPS_HOLD_ENDED = 8,   /* with it: by the program, the engine's error says nothing */
 };
 
 struct ips_comm {
@@ -62,10 +63,14 @@ struct ips_comm *ips_comm_remove(ncclComm_t handle);
 /* Up to `room` communicators whose verdict is out, each referenced; gives how many. */
 size_t ips_comm_pending(struct ips_comm **ret_comms, size_t room);
 
-/* Keeps the engine unused for this reason (a static text); and ends that, if it was for
- * that reason. */
-void ips_comm_stop(struct ips_comm *comm, const char *reason);
-void ips_comm_resume(struct ips_comm *comm, const char *reason);
+/* Keeps the engine unused for this reason (a static text), and gives what held before.
+ * resume: if the engine is unused for that reason, what was `before` holds again. */
+struct ips_stop {
+    const char *reason; /* NULL: not stopped */
+    unsigned hold;      /* IPS_HOLD_STOPPED, IPS_HOLD_ENDED */
+};
+struct ips_stop ips_comm_stop(struct ips_comm *comm, struct ips_stop stop);
+void ips_comm_resume(struct ips_comm *comm, const char *reason, struct ips_stop before);
 
 static inline unsigned ips_comm_held(const struct ips_comm *comm)
 {
@@ -77,6 +82,9 @@ static inline struct ips_engine *ips_comm_engine(const struct ips_comm *comm)
 {
     return comm && !ips_comm_held(comm) ? comm->engine : NULL;
 }
+
+/* The engine's error, 0 while the engine is not there or was ended by the program. */
+int ips_comm_error(const struct ips_comm *comm);
 
 /* Why NCCL serves a call that the engine can't take; NULL is allowed. */
 const char *ips_comm_reason(const struct ips_comm *comm);

@@ -18,11 +18,12 @@ static struct ips_comm *leave(ncclComm_t handle)
 }
 
 /* The engine takes no more calls; NCCL gives the answers. */
-static void rest(struct ips_comm *comm, const char *reason)
+static struct ips_stop rest(struct ips_comm *comm, const char *reason)
 {
-    ips_settle_cancel(comm, reason);
-    ips_comm_stop(comm, reason);
+    return ips_comm_stop(comm, (struct ips_stop){reason, IPS_HOLD_STOPPED});
 }
+
+static const char finalized[] = "communicator is finalized";
 
 /* After this NCCL takes no call, and the engine none either: NCCL's answer is given. A
  * blocking one returns when what was issued has run, the engine's calls included. */
@@ -34,7 +35,8 @@ IPS_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommFinalize);
     struct ips_comm *known = ips_pass() ? NULL : ips_comm_known(comm);
     if (known) {
-        rest(known, "communicator is finalized");
+        ips_settle_cancel(known, finalized);
+        rest(known, finalized);
         if (known->engine && known->blocking && ips_group_depth() == 0)
             ips_engine_drain(known->engine);
     }
@@ -73,6 +75,8 @@ IPS_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
     return result;
 }
 
+static const char revoked[] = "communicator is revoked";
+
 /* Ends what runs on the communicator, which can then only be shrunk or destroyed. */
 IPS_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
 {
@@ -81,11 +85,12 @@ IPS_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommRevoke);
     struct ips_comm *known = ips_pass() ? NULL : ips_comm_known(comm);
-    if (known) {
-        rest(known, "communicator is revoked");
-        ips_settle_abort(known);
-    }
+    struct ips_stop before = {0};
+    if (known)
+        before = ips_settle_end(known, revoked);
     IPS_CALL(result, real(comm, revokeFlags));
+    if (known)
+        ips_settle_ended(known, revoked, before, result);
     ips_comm_put(known);
     return result;
 }
@@ -101,11 +106,14 @@ IPS_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommSuspend);
     struct ips_comm *known = ips_pass() ? NULL : ips_comm_known(comm);
-    if (known)
-        rest(known, suspended);
+    struct ips_stop before = {0};
+    if (known) {
+        ips_settle_cancel(known, suspended);
+        before = rest(known, suspended);
+    }
     IPS_CALL(result, real(comm, flags));
     if (known && result != ncclSuccess && result != ncclInProgress)
-        ips_comm_resume(known, suspended);
+        ips_comm_resume(known, suspended, before);
     ips_comm_put(known);
     return result;
 }
@@ -119,7 +127,7 @@ IPS_EXPORT ncclResult_t ncclCommResume(ncclComm_t comm)
     IPS_CALL(result, real(comm));
     struct ips_comm *known = ips_pass() ? NULL : ips_comm_known(comm);
     if (known && (result == ncclSuccess || result == ncclInProgress))
-        ips_comm_resume(known, suspended);
+        ips_comm_resume(known, suspended, (struct ips_stop){0});
     ips_comm_put(known);
     return result;
 }
@@ -141,8 +149,7 @@ IPS_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asy
     if (!known)
         return result;
     *asyncError = ips_settle_poll(known, *asyncError);
-    const struct ips_engine *engine = ips_comm_engine(known);
-    int error = engine ? ips_engine_error(engine) : 0;
+    const int error = ips_comm_error(known);
     if (error && *asyncError == ncclSuccess)
         *asyncError = ips_result_of(error);
     ips_comm_put(known);

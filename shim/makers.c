@@ -116,13 +116,7 @@ IPS_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
 }
 
 /* With NCCL_SHRINK_ABORT the parent's running calls must end, the engine's as well. */
-static void abort_engine(ncclComm_t handle)
-{
-    struct ips_comm *comm = ips_comm_known(handle);
-    if (comm)
-        ips_settle_abort(comm);
-    ips_comm_put(comm);
-}
+static const char shrunk[] = "communicator was shrunk with abort";
 
 IPS_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList,
                                        int excludeRanksCount, ncclComm_t *newcomm,
@@ -137,11 +131,17 @@ IPS_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList,
                     shrinkFlags);
     struct ips_init init;
     ips_process_begin(-1);
-    if (shrinkFlags & IPS_NCCL_SHRINK_ABORT)
-        abort_engine(comm);
+    struct ips_comm *parent =
+        shrinkFlags & IPS_NCCL_SHRINK_ABORT ? ips_comm_known(comm) : NULL;
+    struct ips_stop before = {0};
+    if (parent)
+        before = ips_settle_end(parent, shrunk);
     ips_init_prepare_other(&init, newcomm, comm, "communicator made by ncclCommShrink");
     IPS_CALL(result, real(comm, excludeRanksList, excludeRanksCount, newcomm, config,
                           shrinkFlags));
+    if (parent)
+        ips_settle_ended(parent, shrunk, before, result);
+    ips_comm_put(parent);
     return ips_init_forwarded(&init, 1, result);
 }
 

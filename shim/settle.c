@@ -279,6 +279,23 @@ void ips_settle_abort(struct ips_comm *comm)
         ips_engine_abort(comm->engine);
 }
 
+struct ips_stop ips_settle_end(struct ips_comm *comm, const char *reason)
+{
+    ips_settle_cancel(comm, reason);
+    const struct ips_stop before =
+        ips_comm_stop(comm, (struct ips_stop){reason, IPS_HOLD_STOPPED | IPS_HOLD_ENDED});
+    if (comm->engine)
+        ips_engine_abort(comm->engine);
+    return before;
+}
+
+void ips_settle_ended(struct ips_comm *comm, const char *reason, struct ips_stop before,
+                      ncclResult_t result)
+{
+    if (result != ncclSuccess && result != ncclInProgress)
+        ips_comm_resume(comm, reason, before);
+}
+
 void ips_settle_owe(struct ips_comm *comm, gpu_stream stream)
 {
     wait_busy(comm);

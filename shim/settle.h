@@ -30,6 +30,12 @@ ncclResult_t ips_settle_poll(struct ips_comm *comm, ncclResult_t state);
 void ips_settle_cancel(struct ips_comm *comm, const char *reason);
 /* The same, and ends every wait of an engine that is there already. */
 void ips_settle_abort(struct ips_comm *comm);
+/* The same before a call that ends what runs on the communicator, for this reason (a
+ * static text): NCCL gives the answers from now on. Then, after that call gave `result`:
+ * if NCCL refused it, the engine is lost all the same, and calls and questions say so. */
+struct ips_stop ips_settle_end(struct ips_comm *comm, const char *reason);
+void ips_settle_ended(struct ips_comm *comm, const char *reason, struct ips_stop before,
+                      ncclResult_t result);
 
 /* NCCL enqueues a forwarded call on `stream` in the background: its mark is set when it
  * has, before the engine takes another call. */

@@ -77,6 +77,52 @@ void test_rest(void)
     IS(count_of(fake_log(), "abort;ncclCommShrink;"), 1);
 }
 
+static ncclResult_t state(ncclComm_t comm)
+{
+    ncclResult_t answer = ncclInternalError;
+    IS(ncclCommGetAsyncError(comm, &answer), ncclSuccess);
+    return answer;
+}
+
+/* A communicator that the program ended itself is as healthy as NCCL says. One that NCCL
+ * refused to end has lost its engine, and says so. */
+void test_ended(void)
+{
+    ncclComm_t child, comm = quiet_make(0);
+    IS(ncclCommShrink(comm, NULL, 0, &child, NULL, 1), ncclSuccess);
+    IS(state(comm), ncclSuccess);
+    IS(reduce(comm, 1, 1), ncclSuccess);
+    fake_reset();
+    fake_fail_next(ncclInvalidArgument); /* again: it stays ended */
+    IS(ncclCommRevoke(comm, 0), ncclInvalidArgument);
+    IS(state(comm), ncclSuccess);
+    IS(reduce(comm, 1, 1), ncclSuccess);
+    LOG("abort;ncclCommRevoke;ncclCommGetAsyncError;ncclAllReduce;");
+    comm = quiet_make(0);
+    IS(ncclCommRevoke(comm, 0), ncclSuccess);
+    IS(state(comm), ncclSuccess);
+    comm = quiet_make(0);
+    fake_fail_next(ncclInvalidArgument);
+    IS(ncclCommRevoke(comm, 7), ncclInvalidArgument);
+    IS(state(comm), ncclInvalidUsage);
+    IS(reduce(comm, 1, 1), ncclInvalidUsage);
+    LOG("abort;ncclCommRevoke;ncclCommGetAsyncError;allreduce(0,1);");
+    comm = quiet_make(0);
+    fake_fail_next(ncclInvalidArgument);
+    IS(ncclCommShrink(comm, NULL, 0, &child, NULL, 1), ncclInvalidArgument);
+    IS(state(comm), ncclInvalidUsage);
+    /* Stopped otherwise, the engine's error is told; what is refused changes nothing. */
+    comm = quiet_make(0);
+    ncclCommFinalize(comm);
+    fake_fail_next(ncclInvalidArgument);
+    ncclCommSuspend(comm, 1);
+    fake_reset();
+    IS(reduce(comm, 1, 1), ncclSuccess);
+    LOG("ncclAllReduce;");
+    setenv("FAKE_ENGINE_ERROR", "110", 1); /* ETIMEDOUT */
+    IS(state(comm), ncclRemoteError);
+}
+
 int ncclAllReduceConfig(const void *, void *, size_t, int, int, ncclComm_t, cudaStream_t,
                         const void *);
 

@@ -96,7 +96,8 @@ IPS_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
 }
 
 /* Until it is resumed NCCL takes no call, and the engine none either. The engine keeps
- * its memory: graphs that were captured before are replayed after. */
+ * its memory: graphs that were captured before are replayed after. A verdict that is out
+ * is waited for: a rank that gave it up would be alone with that after the resume. */
 static const char suspended[] = "communicator is suspended";
 
 IPS_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
@@ -105,12 +106,10 @@ IPS_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
     __typeof__(&ncclCommSuspend) real = IPS_REAL(ncclCommSuspend);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommSuspend);
-    struct ips_comm *known = ips_pass() ? NULL : ips_comm_known(comm);
+    struct ips_comm *known = ips_pass() ? NULL : ips_comm_ready(comm);
     struct ips_stop before = {0};
-    if (known) {
-        ips_settle_cancel(known, suspended);
+    if (known)
         before = rest(known, suspended);
-    }
     IPS_CALL(result, real(comm, flags));
     if (known && result != ncclSuccess && result != ncclInProgress)
         ips_comm_resume(known, suspended, before);

@@ -139,6 +139,30 @@ void test_background_end(void)
     LOG("ncclCommGetAsyncError;ncclAllReduce;");
 }
 
+/* Suspended while the verdict is out: all ranks come to the same one. */
+void test_background_suspend(void)
+{
+    ncclComm_t comms[2];
+    make_two(comms, "meet");
+    fake_finish(ncclSuccess);
+    IS(state(comms[0]), ncclInProgress);
+    IS(ncclCommSuspend(comms[0], 1), ncclSuccess);
+    IS(ncclCommResume(comms[0]), ncclSuccess);
+    IS(state(comms[1]), ncclSuccess);
+    fake_reset();
+    IS(reduce(comms[0], 1, 1), ncclSuccess);
+    IS(reduce(comms[1], 1, 1), ncclSuccess);
+    LOG("allreduce(0,1);allreduce(1,1);");
+    /* While NCCL is at its init it refuses, and nothing has changed. */
+    make_two(comms, "meet");
+    IS(ncclCommSuspend(comms[0], 1), ncclInvalidArgument);
+    fake_finish(ncclSuccess);
+    IS(state(comms[0]), ncclInProgress);
+    IS(state(comms[1]), ncclSuccess);
+    IS(reduce(comms[0], 1, 1), ncclSuccess);
+    IS(count_of(fake_log(), "allreduce(0,1)"), 1);
+}
+
 static void *reduce_once(void *handle)
 {
     return (void *)(intptr_t)reduce(handle, 1, 1);

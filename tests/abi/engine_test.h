@@ -10,45 +10,46 @@
 #include "shim/nccl_api.h"
 #include "tests/abi/fake_nccl.h"
 
-#define ENGINE_CASES(X)                          \
-    X("init", test_init)                         \
-    X("init-config", test_init_config)           \
-    X("init-fails", test_init_fails)             \
-    X("init-group", test_init_group)             \
-    X("decline", test_decline)                   \
-    X("none", test_none)                         \
-    X("disabled", test_disabled)                 \
-    X("allreduce", test_allreduce)               \
-    X("group", test_group)                       \
-    X("group-fails", test_group_fails)           \
-    X("simulate", test_simulate)                 \
-    X("end", test_end)                           \
-    X("async-error", test_async_error)           \
-    X("makers", test_makers)                     \
-    X("trace", test_trace)                       \
-    X("stale", test_stale)                       \
-    X("threads", test_threads)                   \
-    X("abort-race", test_abort_race)             \
-    X("makers-group", test_makers_group)         \
-    X("keys", test_keys)                         \
-    X("children", test_children)                 \
-    X("background", test_background)             \
-    X("background-call", test_background_call)   \
-    X("background-group", test_background_group) \
-    X("background-fails", test_background_fails) \
-    X("background-end", test_background_end)     \
-    X("background-race", test_background_race)   \
-    X("background-order", test_background_order) \
-    X("late", test_late)                         \
-    X("late-end", test_late_end)                 \
-    X("late-fails", test_late_fails)             \
-    X("group-forced", test_group_forced)         \
-    X("group-streams", test_group_streams)       \
-    X("group-threads", test_group_threads)       \
-    X("group-ranks", test_group_ranks)           \
-    X("rest", test_rest)                         \
-    X("ended", test_ended)                       \
-    X("config", test_config)                     \
+#define ENGINE_CASES(X)                              \
+    X("init", test_init)                             \
+    X("init-config", test_init_config)               \
+    X("init-fails", test_init_fails)                 \
+    X("init-group", test_init_group)                 \
+    X("decline", test_decline)                       \
+    X("none", test_none)                             \
+    X("disabled", test_disabled)                     \
+    X("allreduce", test_allreduce)                   \
+    X("group", test_group)                           \
+    X("group-fails", test_group_fails)               \
+    X("simulate", test_simulate)                     \
+    X("end", test_end)                               \
+    X("async-error", test_async_error)               \
+    X("makers", test_makers)                         \
+    X("trace", test_trace)                           \
+    X("stale", test_stale)                           \
+    X("threads", test_threads)                       \
+    X("abort-race", test_abort_race)                 \
+    X("makers-group", test_makers_group)             \
+    X("keys", test_keys)                             \
+    X("children", test_children)                     \
+    X("background", test_background)                 \
+    X("background-call", test_background_call)       \
+    X("background-group", test_background_group)     \
+    X("background-fails", test_background_fails)     \
+    X("background-end", test_background_end)         \
+    X("background-suspend", test_background_suspend) \
+    X("background-race", test_background_race)       \
+    X("background-order", test_background_order)     \
+    X("late", test_late)                             \
+    X("late-end", test_late_end)                     \
+    X("late-fails", test_late_fails)                 \
+    X("group-forced", test_group_forced)             \
+    X("group-streams", test_group_streams)           \
+    X("group-threads", test_group_threads)           \
+    X("group-ranks", test_group_ranks)               \
+    X("rest", test_rest)                             \
+    X("ended", test_ended)                           \
+    X("config", test_config)                         \
     X("fork", test_fork)
 
 #define X(name, function) void function(void);

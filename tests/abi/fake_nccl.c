@@ -243,7 +243,9 @@ EXPORT ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks,
 
 EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
 {
-    (void)comm, (void)flags;
+    (void)flags;
+    if (state_of(comm) == ncclInProgress)
+        fake_fail_next(ncclInvalidArgument);
     return noted("ncclCommSuspend");
 }
 

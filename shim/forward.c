@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plain forwarders: one function for each PLAIN line of api.def, with no logic but
- * the depth guard. */
+ * the depth guard and the group's error. */
+#include "shim/group.h"
 #include "shim/nccl_api.h"
-#include "shim/real.h"
+#include "shim/process.h"
+
+/* The one among them whose failure NCCL counts as the group's. */
+static ncclResult_t answer(enum ips_slot slot, ncclResult_t result)
+{
+    if (slot == IPS_SLOT_ncclCommWindowRegister && !ips_pass())
+        return ips_group_answer(result);
+    return result;
+}
 
 #define PLAIN(name, parameters, arguments)                          \
     IPS_EXPORT ncclResult_t name parameters                         \
@@ -12,7 +21,7 @@
         if (!real)                                                  \
             return (ncclResult_t)ips_real_missing(IPS_SLOT_##name); \
         IPS_CALL(result, real arguments);                           \
-        return result;                                              \
+        return answer(IPS_SLOT_##name, result);                     \
     }
 
 #define TEXT(name, parameters, arguments, without)      \

@@ -64,6 +64,13 @@ void ips_group_failed(ncclResult_t result)
         group.error = result;
 }
 
+ncclResult_t ips_group_answer(ncclResult_t result)
+{
+    if (result != ncclSuccess && result != ncclInProgress)
+        ips_group_failed(result);
+    return result;
+}
+
 int ips_group_add_taken(const struct ips_taken *taken)
 {
     int error = list_add(&group.taken, taken, sizeof *taken);

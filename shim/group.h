@@ -22,5 +22,7 @@ int ips_group_add_init(const struct ips_init *init);
 /* A call inside the group failed: as with NCCL, none of the group's calls are launched,
  * and the end returns the first error. Ignored outside a group. */
 void ips_group_failed(ncclResult_t result);
+/* The same with whatever such a call gave, which is given back. */
+ncclResult_t ips_group_answer(ncclResult_t result);
 
 #endif

@@ -42,7 +42,7 @@ IPS_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
     }
     IPS_CALL(result, real(comm));
     ips_comm_put(known);
-    return result;
+    return ips_pass() ? result : ips_group_answer(result);
 }
 
 IPS_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
@@ -56,7 +56,7 @@ IPS_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
         ips_settle_cancel(known, "destroyed during its set-up");
     ips_comm_put(known);
     IPS_CALL(result, real(comm));
-    return result;
+    return ips_pass() ? result : ips_group_answer(result);
 }
 
 /* Any thread, also while another is inside a call on the communicator: the engine's waits
@@ -114,7 +114,7 @@ IPS_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
     if (known && result != ncclSuccess && result != ncclInProgress)
         ips_comm_resume(known, suspended, before);
     ips_comm_put(known);
-    return result;
+    return ips_pass() ? result : ips_group_answer(result);
 }
 
 IPS_EXPORT ncclResult_t ncclCommResume(ncclComm_t comm)
@@ -128,7 +128,7 @@ IPS_EXPORT ncclResult_t ncclCommResume(ncclComm_t comm)
     if (known && (result == ncclSuccess || result == ncclInProgress))
         ips_comm_resume(known, suspended, (struct ips_stop){0});
     ips_comm_put(known);
-    return result;
+    return ips_pass() ? result : ips_group_answer(result);
 }
 
 /* NCCL's own answer, unless the engine's verdict is still out, or only the engine has

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "shim/comm.h"
+#include "shim/group.h"
 #include "shim/init.h"
 #include "shim/nccl_api.h"
 #include "shim/process.h"
@@ -14,6 +15,13 @@ static int plausible(const ncclComm_t *comm, int nranks, int rank)
 {
     return comm && nranks > 0 && rank >= 0 && rank < nranks;
 }
+
+/* The rest of a function whose call is NCCL's to refuse. */
+#define LEAVE(call)                      \
+    do {                                 \
+        IPS_CALL(result, call);          \
+        return ips_group_answer(result); \
+    } while (0)
 
 /* One that is made from unique ids. */
 static void prepare(struct ips_init *init, ncclComm_t *where, int nranks, int rank,
@@ -32,8 +40,10 @@ IPS_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks,
     __typeof__(&ncclCommInitRank) real = IPS_REAL(ncclCommInitRank);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommInitRank);
-    if (ips_pass() || !plausible(comm, nranks, rank))
+    if (ips_pass())
         return real(comm, nranks, commId, rank);
+    if (!plausible(comm, nranks, rank))
+        LEAVE(real(comm, nranks, commId, rank));
     struct ips_init init;
     prepare(&init, comm, nranks, rank, &commId, 1, NULL);
     IPS_CALL(result, real(comm, nranks, commId, rank));
@@ -48,8 +58,10 @@ IPS_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
     __typeof__(&ncclCommInitRankConfig) real = IPS_REAL(ncclCommInitRankConfig);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommInitRankConfig);
-    if (ips_pass() || !plausible(comm, nranks, rank))
+    if (ips_pass())
         return real(comm, nranks, commId, rank, config);
+    if (!plausible(comm, nranks, rank))
+        LEAVE(real(comm, nranks, commId, rank, config));
     struct ips_init init;
     prepare(&init, comm, nranks, rank, &commId, 1, config);
     IPS_CALL(result, real(comm, nranks, commId, rank, config));
@@ -65,8 +77,10 @@ IPS_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks
     __typeof__(&ncclCommInitRankScalable) real = IPS_REAL(ncclCommInitRankScalable);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommInitRankScalable);
-    if (ips_pass() || !plausible(newcomm, nranks, myrank) || !commIds || nId <= 0)
+    if (ips_pass())
         return real(newcomm, nranks, myrank, nId, commIds, config);
+    if (!plausible(newcomm, nranks, myrank) || !commIds || nId <= 0)
+        LEAVE(real(newcomm, nranks, myrank, nId, commIds, config));
     struct ips_init init;
     prepare(&init, newcomm, nranks, myrank, commIds, nId, config);
     IPS_CALL(result, real(newcomm, nranks, myrank, nId, commIds, config));
@@ -79,8 +93,10 @@ IPS_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *d
     __typeof__(&ncclCommInitAll) real = IPS_REAL(ncclCommInitAll);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommInitAll);
-    if (ips_pass() || !comm || ndev <= 0)
+    if (ips_pass())
         return real(comm, ndev, devlist);
+    if (!comm || ndev <= 0)
+        LEAVE(real(comm, ndev, devlist));
     struct ips_key key;
     ips_process_begin(0);
     struct ips_init *inits = calloc((size_t)ndev, sizeof *inits);
@@ -89,7 +105,8 @@ IPS_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *d
         ips_init_prepare(&inits[i], &comm[i], ndev, i, ips_init_blocking(NULL, 1), &key);
     IPS_CALL(result, real(comm, ndev, devlist));
     if (!inits)
-        return result; /* the communicators stay unknown, and with NCCL */
+        return ips_group_answer(
+            result); /* the communicators stay unknown, and with NCCL */
     result = ips_init_forwarded(inits, (size_t)ndev, result);
     free(inits);
     return result;
@@ -102,8 +119,10 @@ IPS_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
     __typeof__(&ncclCommSplit) real = IPS_REAL(ncclCommSplit);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommSplit);
-    if (ips_pass() || !newcomm)
+    if (ips_pass())
         return real(comm, color, key, newcomm, config);
+    if (!newcomm)
+        LEAVE(real(comm, color, key, newcomm, config));
     struct ips_init init;
     ips_process_begin(-1);
     struct ips_comm *parent = ips_comm_known(comm);
@@ -126,9 +145,12 @@ IPS_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList,
     __typeof__(&ncclCommShrink) real = IPS_REAL(ncclCommShrink);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommShrink);
-    if (ips_pass() || !newcomm)
+    if (ips_pass())
         return real(comm, excludeRanksList, excludeRanksCount, newcomm, config,
                     shrinkFlags);
+    if (!newcomm)
+        LEAVE(real(comm, excludeRanksList, excludeRanksCount, newcomm, config,
+                   shrinkFlags));
     struct ips_init init;
     ips_process_begin(-1);
     struct ips_comm *parent =
@@ -153,8 +175,10 @@ IPS_EXPORT ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks,
     __typeof__(&ncclCommGrow) real = IPS_REAL(ncclCommGrow);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommGrow);
-    if (ips_pass() || !newcomm)
+    if (ips_pass())
         return real(comm, nRanks, uniqueId, rank, newcomm, config);
+    if (!newcomm)
+        LEAVE(real(comm, nRanks, uniqueId, rank, newcomm, config));
     struct ips_init init;
     ips_process_begin(rank);
     ips_init_prepare_other(&init, newcomm, comm, "communicator made by ncclCommGrow");

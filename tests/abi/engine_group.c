@@ -95,6 +95,61 @@ void test_group_fails(void)
     LOG("allreduce(0,1);");
 }
 
+/* Whatever call NCCL fails the group for: nothing is launched. */
+static void expect_failed(ncclResult_t refused, ncclComm_t comm)
+{
+    IS(refused, ncclInvalidArgument);
+    reduce(comm, 1, 1);
+    fake_reset();
+    IS(ncclGroupEnd(), ncclInvalidArgument);
+    LOG("ncclGroupEnd;");
+}
+
+/* In a group whose first call is refused. */
+#define REFUSED(call)                        \
+    do {                                     \
+        ncclGroupStart();                    \
+        fake_fail_next(ncclInvalidArgument); \
+        expect_failed(call, comm);           \
+    } while (0)
+
+void test_group_refuses(void)
+{
+    ncclUniqueId id = {{1}};
+    ncclWindow_t window;
+    ncclComm_t other, comm = quiet_make(0);
+    REFUSED(ncclCommInitRank(&other, 0, id, 0));
+    REFUSED(ncclCommInitRankConfig(&other, 2, id, 2, NULL));
+    REFUSED(ncclCommInitRankScalable(&other, 2, 0, 0, &id, NULL));
+    REFUSED(ncclCommInitAll(&other, 0, NULL));
+    REFUSED(ncclCommSplit(comm, 0, 0, NULL, NULL));
+    REFUSED(ncclCommShrink(comm, NULL, 0, NULL, NULL, 0));
+    REFUSED(ncclCommGrow(comm, 3, NULL, 0, NULL, NULL));
+    REFUSED(ncclCommSuspend(comm, 1));
+    REFUSED(ncclCommResume(comm));
+    REFUSED(ncclCommWindowRegister(comm, test_buffer, 1, &window, 0));
+    ncclComm_t last = quiet_make(1);
+    REFUSED(ncclCommFinalize(last));
+    fake_keep();
+    REFUSED(ncclCommDestroy(last));
+    /* A question that fails is nobody's concern. */
+    int count;
+    ncclGroupStart();
+    fake_fail_next(ncclInvalidArgument);
+    IS(ncclCommCount(comm, &count), ncclInvalidArgument);
+    reduce(comm, 1, 1);
+    fake_reset();
+    IS(ncclGroupEnd(), ncclSuccess);
+    LOG("allreduce(0,1);ncclGroupEnd;");
+    /* What NCCL calls itself on its way does not count as the program's. */
+    ncclGroupStart();
+    reduce(comm, 1, 1);
+    IS(ncclCommInitAll(&other, 0, NULL), ncclSuccess);
+    fake_reset();
+    IS(ncclGroupEnd(), ncclSuccess);
+    LOG("allreduce(0,1);ncclGroupEnd;");
+}
+
 void test_simulate(void)
 {
     ncclComm_t comm = quiet_make(0);

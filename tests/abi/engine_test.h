@@ -20,6 +20,7 @@
     X("disabled", test_disabled)                     \
     X("allreduce", test_allreduce)                   \
     X("group", test_group)                           \
+    X("group-refuses", test_group_refuses)           \
     X("group-fails", test_group_fails)               \
     X("simulate", test_simulate)                     \
     X("end", test_end)                               \

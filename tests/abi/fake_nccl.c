@@ -178,7 +178,13 @@ EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, in
 EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
 {
     ncclUniqueId id;
+    ncclResult_t result = (ncclResult_t)fail_next;
     (void)devlist;
+    if (ndev <= 0) { /* a failure on the way that is not its own */
+        fail_next = 0;
+        ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
+        return result;
+    }
     ncclGetUniqueId(&id); /* through the PLT, as NCCL does */
     for (int i = 0; i < ndev; i++)
         make(&comm[i], ndev, i, "ncclCommInitAll", 0);
@@ -209,8 +215,9 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
     int nranks = child_ranks ? child_ranks : comm->nranks;
     (void)key;
     last_config = config;
-    *newcomm = NULL;
-    if (color < 0)
+    if (newcomm)
+        *newcomm = NULL;
+    if (color < 0 || !newcomm)
         return noted("ncclCommSplit");
     if (!comm->background)
         return make(newcomm, nranks, comm->rank, "ncclCommSplit",
@@ -319,6 +326,13 @@ EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t c
 }
 
 /* The calls whose answers matter; the rest is generated. */
+EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size,
+                                           ncclWindow_t *win, int winFlags)
+{
+    (void)comm, (void)buff, (void)size, (void)win, (void)winFlags;
+    return noted("ncclCommWindowRegister");
+}
+
 EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root,
                               ncclComm_t comm, cudaStream_t stream)
 {

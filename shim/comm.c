@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/join.h"
 #include "core/log.h"
 #include "shim/process.h"
 #include "shim/settle.h"
@@ -21,6 +22,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ips_comm *comms;    /* in the table */
+static struct ips_comm *endings;  /* being destroyed, for an abort to find */
 static struct ips_comm *recycled; /* free for use */
 static int next_number;
 static uint64_t generation = 1;
@@ -67,6 +69,7 @@ struct ips_comm *ips_comm_add(ncclComm_t handle, const struct ips_comm *descript
     if (comm) {
         memcpy(comm, description, offsetof(struct ips_comm, handle));
         comm->handle = handle;
+        comm->ending = comm->aborted = 0;
         comm->number = next_number++;
         comm->next = comms;
         /* The last store: a stale cache may look at this at any time. The table's
@@ -161,6 +164,10 @@ void ips_comm_trace_replays(void)
 /* The last reference is gone: its numbers go into the trace, the engine goes away. */
 static void retire(struct ips_comm *comm)
 {
+    /* Destroyed in a group. What could wait comes while an abort finds it. */
+    if (comm->ending && comm->engine)
+        ips_engine_drain(comm->engine);
+    ips_comm_ended(comm);
     ips_settle_cancel(comm, "ended during its set-up");
     if (ips_trace_on()) {
         struct ips_event event = {
@@ -198,6 +205,51 @@ struct ips_comm *ips_comm_remove(ncclComm_t handle)
     struct ips_comm *comm = unlink_entry(handle);
     pthread_mutex_unlock(&lock);
     return comm;
+}
+
+struct ips_comm *ips_comm_remove_ending(ncclComm_t handle)
+{
+    pthread_mutex_lock(&lock);
+    struct ips_comm *comm = unlink_entry(handle);
+    if (comm) {
+        comm->ending = 1;
+        comm->next = endings;
+        endings = comm;
+    }
+    pthread_mutex_unlock(&lock);
+    return comm;
+}
+
+int ips_comm_alone(const struct ips_comm *comm)
+{
+    return __atomic_load_n(&comm->references, __ATOMIC_SEQ_CST) == 1;
+}
+
+int ips_comm_ended(struct ips_comm *comm)
+{
+    pthread_mutex_lock(&lock);
+    struct ips_comm **link = &endings;
+    while (*link && *link != comm)
+        link = &(*link)->next;
+    if (*link)
+        *link = comm->next;
+    comm->ending = 0;
+    const int aborted = comm->aborted;
+    pthread_mutex_unlock(&lock);
+    return aborted;
+}
+
+/* Under the lock, so that the engine is there. */
+void ips_comm_abort_ending(ncclComm_t handle)
+{
+    pthread_mutex_lock(&lock);
+    for (struct ips_comm *comm = endings; comm; comm = comm->next)
+        if (comm->handle == handle) {
+            comm->aborted = 1;
+            if (!(ips_comm_held(comm) & IPS_HOLD_PENDING) && comm->engine)
+                ips_engine_abort(comm->engine);
+        }
+    pthread_mutex_unlock(&lock);
 }
 
 size_t ips_comm_pending(struct ips_comm **ret_comms, size_t room)

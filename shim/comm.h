@@ -44,6 +44,7 @@ struct ips_comm {
     int number; /* in this process, from 0 */
     /* For comm.c only. */
     unsigned references;
+    int ending, aborted;
     struct ips_comm *next;
 };
 
@@ -59,6 +60,16 @@ void ips_comm_put(struct ips_comm *comm); /* NULL is allowed */
 /* Takes the entry out of the table: later lookups don't find it. The caller gets the
  * table's reference and puts it. NULL for a handle that is not known. */
 struct ips_comm *ips_comm_remove(ncclComm_t handle);
+
+/* The same for a destroy, which waits for the engine's calls: only an abort finds the
+ * entry, until it is over. */
+struct ips_comm *ips_comm_remove_ending(ncclComm_t handle);
+/* Nobody else uses the entry. */
+int ips_comm_alone(const struct ips_comm *comm);
+/* It is over; gives whether an abort came meanwhile, which ends NCCL's part as well. */
+int ips_comm_ended(struct ips_comm *comm);
+/* The abort of a handle that is not in the table. */
+void ips_comm_abort_ending(ncclComm_t handle);
 
 /* Up to `room` communicators whose verdict is out, each referenced; gives how many. */
 size_t ips_comm_pending(struct ips_comm **ret_comms, size_t room);

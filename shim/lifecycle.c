@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exported calls that end a communicator or ask after its health. An entry leaves the
  * table before the call is forwarded, for NCCL may reuse the handle's address at once. */
+#include <errno.h>
+#include <time.h>
+
 #include "core/join.h"
 #include "shim/comm.h"
 #include "shim/errors.h"
@@ -9,13 +12,6 @@
 #include "shim/nccl_api.h"
 #include "shim/process.h"
 #include "shim/settle.h"
-
-/* Takes it out of the table, and gives up what is still to come of it. */
-static struct ips_comm *leave(ncclComm_t handle)
-{
-    ips_late_end(handle);
-    return ips_comm_remove(handle);
-}
 
 /* The engine takes no more calls; NCCL gives the answers. */
 static struct ips_stop rest(struct ips_comm *comm, const char *reason)
@@ -45,31 +41,68 @@ IPS_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return ips_pass() ? result : ips_group_answer(result);
 }
 
+/* Other threads' calls on it are short: whoever destroys it also frees it, and no
+ * watchdog finds itself with that. */
+static void wait_alone(const struct ips_comm *comm)
+{
+    const struct timespec pause = {0, 50000};
+    for (int i = 0; i < 20000 && !ips_comm_alone(comm); i++)
+        nanosleep(&pause, NULL);
+}
+
+/* The engine's part; what a group still holds ends with the group. Gives whether an abort
+ * came meanwhile. */
+static int destroy(ncclComm_t handle)
+{
+    int aborted = 0, saved = errno;
+    ips_late_end(handle);
+    struct ips_comm *known = ips_comm_remove_ending(handle);
+    if (!known)
+        return 0;
+    ips_settle_cancel(known, "destroyed during its set-up");
+    const int in_group = ips_group_depth() > 0;
+    if (!in_group || ips_comm_alone(known)) {
+        if (known->engine)
+            ips_engine_drain(known->engine);
+        if (!in_group)
+            wait_alone(known);
+        aborted = ips_comm_ended(known);
+    }
+    ips_comm_put(known);
+    errno = saved;
+    return aborted;
+}
+
+/* When an abort by another thread has come first, that frees NCCL's communicator. */
 IPS_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     ncclResult_t result;
     __typeof__(&ncclCommDestroy) real = IPS_REAL(ncclCommDestroy);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommDestroy);
-    struct ips_comm *known = ips_pass() ? NULL : leave(comm);
-    if (known)
-        ips_settle_cancel(known, "destroyed during its set-up");
-    ips_comm_put(known);
+    if (!ips_pass() && destroy(comm))
+        return ncclSuccess;
     IPS_CALL(result, real(comm));
     return ips_pass() ? result : ips_group_answer(result);
 }
 
-/* Any thread, also while another is inside a call on the communicator: the engine's waits
- * end first, and whoever lets go of the entry last frees it. */
+/* Any thread, also while another is inside a call on the communicator, or destroys it:
+ * the engine's waits end first, and whoever lets go of the entry last frees it. */
 IPS_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     ncclResult_t result;
     __typeof__(&ncclCommAbort) real = IPS_REAL(ncclCommAbort);
     if (!real)
         return (ncclResult_t)ips_real_missing(IPS_SLOT_ncclCommAbort);
-    struct ips_comm *known = ips_pass() ? NULL : leave(comm);
-    if (known)
-        ips_settle_abort(known);
+    struct ips_comm *known = NULL;
+    if (!ips_pass()) {
+        ips_late_end(comm);
+        known = ips_comm_remove(comm);
+        if (known)
+            ips_settle_abort(known);
+        else
+            ips_comm_abort_ending(comm);
+    }
     IPS_CALL(result, real(comm));
     ips_comm_put(known);
     return result;

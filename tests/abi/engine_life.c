@@ -11,7 +11,8 @@ void test_end(void)
     ncclComm_t comm = quiet_make(0);
     IS(ncclCommFinalize(comm), ncclSuccess);
     IS(ncclCommDestroy(comm), ncclSuccess);
-    LOG("drain(0);ncclCommFinalize;destroy(0);ncclCommDeregister;ncclCommDestroy;");
+    LOG("drain(0);ncclCommFinalize;drain(0);destroy(0);ncclCommDeregister;"
+        "ncclCommDestroy;");
     comm = quiet_make(1);
     IS(ncclCommAbort(comm), ncclSuccess);
     LOG("abort;ncclCommAbort;destroy(1);");
@@ -22,7 +23,7 @@ void test_end(void)
     ncclCommDestroy(comm);
     LOG("ncclGroupStart;ncclCommDeregister;ncclCommDestroy;");
     ncclGroupEnd();
-    LOG("allreduce(0,1);ncclGroupEnd;destroy(0);");
+    LOG("allreduce(0,1);ncclGroupEnd;drain(0);destroy(0);");
     comm = quiet_make(0);
     IS(ncclCommRevoke(comm, 0), ncclSuccess);
     LOG("abort;ncclCommRevoke;");
@@ -69,7 +70,7 @@ void test_rest(void)
     IS(reduce(comm, 1, 1), ncclSuccess);
     LOG("ncclCommResume;ncclAllReduce;");
     IS(ncclCommDestroy(comm), ncclSuccess);
-    LOG("destroy(0);ncclCommDeregister;ncclCommDestroy;");
+    LOG("drain(0);destroy(0);ncclCommDeregister;ncclCommDestroy;");
     /* Ended by a shrink. */
     ncclComm_t child;
     comm = quiet_make(0);

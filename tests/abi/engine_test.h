@@ -29,6 +29,8 @@
     X("trace", test_trace)                           \
     X("stale", test_stale)                           \
     X("threads", test_threads)                       \
+    X("destroy-stuck", test_destroy_stuck)           \
+    X("destroy-watched", test_destroy_watched)       \
     X("abort-race", test_abort_race)                 \
     X("makers-group", test_makers_group)             \
     X("keys", test_keys)                             \

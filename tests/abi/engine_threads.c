@@ -2,6 +2,7 @@
 /* Several threads at once, under the shim that has the fake engine. */
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "tests/abi/engine_test.h"
@@ -76,6 +77,79 @@ void test_threads(void)
         snprintf(piece, sizeof piece, "destroy(%d)", i);
         IS(count_of(fake_log(), piece), 3000);
     }
+}
+
+static void await(const char *piece)
+{
+    while (!strstr(fake_log(), piece))
+        usleep(1000);
+}
+
+static void *destroy_elsewhere(void *comm)
+{
+    return (void *)(intptr_t)ncclCommDestroy(comm);
+}
+
+static void *destroy_in_group(void *comm)
+{
+    ncclGroupStart();
+    reduce(comm, 1, 1);
+    ncclCommDestroy(comm);
+    return (void *)(intptr_t)ncclGroupEnd();
+}
+
+/* A destroy that waits for calls of the engine that don't end: another thread's abort
+ * finds it, and ends NCCL's part in its place. */
+void test_destroy_stuck(void)
+{
+    pthread_t thread;
+    void *answer;
+    ncclComm_t comm = quiet_make(0), other = quiet_make(1);
+    setenv("FAKE_ENGINE_STUCK", "1", 1);
+    fake_keep();
+    pthread_create(&thread, NULL, destroy_elsewhere, comm);
+    await("drain(0);");
+    usleep(10000);
+    IS(ncclCommAbort(comm), ncclSuccess);
+    pthread_join(thread, &answer);
+    IS((intptr_t)answer, ncclSuccess);
+    IS(count_of(fake_log(), "ncclCommAbort;"), 1);
+    IS(count_of(fake_log(), "ncclCommDestroy;"), 0);
+    IS(count_of(fake_log(), "destroy(0);"), 1);
+    fake_reset();
+    ncclCommAbort(comm); /* over: nothing is found */
+    LOG("ncclCommAbort;");
+    pthread_create(&thread, NULL, destroy_in_group, other);
+    await("drain(1);");
+    usleep(10000);
+    ncclCommAbort(other);
+    pthread_join(thread, &answer);
+    IS((intptr_t)answer, ncclSuccess);
+    IS(count_of(fake_log(), "destroy(1);"), 1);
+}
+
+static void *watch(void *comm)
+{
+    ncclResult_t error;
+    ncclCommGetAsyncError(comm, &error);
+    return NULL;
+}
+
+/* A question after its health while it is destroyed: the thread that destroys it is the
+ * one that frees the engine, before NCCL's part. */
+void test_destroy_watched(void)
+{
+    pthread_t watchdog;
+    ncclComm_t comm = quiet_make(0);
+    fake_keep();
+    setenv("FAKE_ENGINE_ERROR_US", "100000", 1);
+    pthread_create(&watchdog, NULL, watch, comm);
+    await("ncclCommGetAsyncError;");
+    usleep(20000);
+    IS(ncclCommDestroy(comm), ncclSuccess);
+    LOG("ncclCommGetAsyncError;drain(0);destroy(0);ncclCommDeregister;ncclCommDestroy;");
+    pthread_join(watchdog, NULL);
+    LOG("");
 }
 
 /* A watchdog aborts a communicator that another thread is using: the engine must outlive

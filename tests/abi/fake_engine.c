@@ -3,7 +3,8 @@
  * that a test sees the order of the shim's calls to both. FAKE_ENGINE chooses what it
  * does: "agree" (the default), "decline", "none" (no bringup at all), "meet" (agree once
  * all ranks with one key have started, in this process), "never" (always pending).
- * FAKE_ENGINE_KEYS notes the keys as well, by number. */
+ * FAKE_ENGINE_STUCK: calls end by an abort only. FAKE_ENGINE_ERROR_US: asking for its
+ * error takes this long. FAKE_ENGINE_KEYS notes the keys as well, by number. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/engine.h"
 #include "core/join.h"
@@ -183,7 +185,10 @@ int ips_engine_join(struct ips_engine *engine, gpu_stream from, gpu_stream to)
 int ips_engine_drain(struct ips_engine *engine)
 {
     note("drain(%d)", engine->rank);
-    return 0;
+    while (getenv("FAKE_ENGINE_STUCK") &&
+           !__atomic_load_n(&engine->error, __ATOMIC_ACQUIRE))
+        usleep(100);
+    return engine->error;
 }
 
 void ips_engine_abort(struct ips_engine *engine)
@@ -194,6 +199,7 @@ void ips_engine_abort(struct ips_engine *engine)
 
 int ips_engine_error(const struct ips_engine *engine)
 {
+    usleep((useconds_t)number("FAKE_ENGINE_ERROR_US"));
     return number("FAKE_ENGINE_ERROR") ? -(int)number("FAKE_ENGINE_ERROR")
                                        : engine->error;
 }

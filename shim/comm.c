@@ -187,6 +187,7 @@ static void retire(struct ips_comm *comm)
         ips_trace_flush("communicator end");
     }
     ips_engine_destroy(comm->engine);
+    free(comm->owed);
     pthread_mutex_lock(&lock);
     comm->next = recycled;
     recycled = comm;

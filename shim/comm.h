@@ -21,6 +21,13 @@ enum {
     IPS_HOLD_ENDED = 8,   /* with it: by the program, the engine's error says nothing */
 };
 
+/* What the engine is to be told when NCCL has enqueued a call: its mark on a stream, or
+ * that the streams with `join` meet. */
+struct ips_owed {
+    gpu_stream stream;
+    int join;
+};
+
 struct ips_comm {
     /* The verdict; not valid while it is pending. */
     struct ips_engine *engine; /* NULL: NCCL serves it. Mostly read by ips_comm_engine */
@@ -37,7 +44,8 @@ struct ips_comm {
     uint64_t eager[IPS_COUNTERS]; /* launched, not captured; like ips_engine_counts */
     /* For settle.c, which says who may use them. */
     struct ips_bringup *bringup;
-    gpu_stream owed;
+    struct ips_owed *owed;
+    size_t owed_count;
     int busy, started, cancelled;
     /* Set by ips_comm_add. */
     ncclComm_t handle;

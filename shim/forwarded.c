@@ -93,13 +93,11 @@ int ips_forwarded_end(struct ips_forwarded *forwarded, int result, enum ips_slot
 {
     struct ips_engine *engine = forwarded->engine;
     if (engine && ips_group_depth() == 0) {
-        if (result == ncclInProgress) {
-            ips_settle_owe(forwarded->comm, forwarded->stream);
-        } else {
-            int error = ips_engine_forward_end(engine, forwarded->stream);
-            if (error && !result)
-                result = (int)ips_engine_result(error, ips_engine_error(engine));
-        }
+        const struct ips_owed mark = {.stream = forwarded->stream};
+        int error = result == ncclInProgress ? ips_settle_owe(forwarded->comm, &mark, 1)
+                                             : ips_settle_pay(engine, &mark, 1);
+        if (error && (!result || result == ncclInProgress))
+            result = (int)ips_engine_result(error, ips_engine_error(engine));
     }
     if (result != ncclSuccess && result != ncclInProgress)
         ips_group_failed((ncclResult_t)result);

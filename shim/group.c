@@ -143,53 +143,69 @@ static ncclResult_t collect_streams(struct group *ended)
     return error < 0 ? ips_result_of(error) : ncclSuccess;
 }
 
-static ncclResult_t join(const struct use *from, const struct use *to)
+static ncclResult_t result_of(const struct ips_comm *comm, int error)
 {
-    struct ips_engine *engine = from->comm->engine;
-    int error = ips_engine_join(engine, from->stream, to->stream);
-    return error ? ips_engine_result(error, ips_engine_error(engine)) : ncclSuccess;
+    return error ? ips_engine_result(error, ips_engine_error(comm->engine)) : ncclSuccess;
 }
 
-/* Each communicator's streams wait for each other, by way of its first. */
-static ncclResult_t join_streams(const struct group *ended)
+/* The communicator's streams in the list, and what is owed to them. */
+static int add_owed(struct list *owed, const struct list *list,
+                    const struct ips_comm *comm, int join)
 {
-    const struct use *uses = ended->joined.items;
-    const size_t count = ended->joined.count;
+    const struct use *uses = list->items;
+    int error = 0;
+    for (size_t i = 0; i < list->count && !error; i++) {
+        const struct ips_owed item = {uses[i].stream, join};
+        if (uses[i].comm == comm)
+            error = list_add(owed, &item, sizeof item);
+    }
+    return error;
+}
+
+/* Each communicator's streams wait for each other. With `marks`, first come the marks of
+ * its forwarded calls; what NCCL enqueues in the background is marked and waited for when
+ * it has. */
+static ncclResult_t meet(const struct group *ended, struct ips_comm *comm, int marks,
+                         int background)
+{
+    struct list owed = {0};
+    int error = marks ? add_owed(&owed, &ended->forwarded, comm, 0) : 0;
+    background = background && owed.count;
+    if (!error)
+        error = add_owed(&owed, &ended->joined, comm, 1);
+    if (!error && background)
+        error = ips_settle_owe(comm, owed.items, owed.count);
+    else if (!error)
+        error = ips_settle_pay(comm->engine, owed.items, owed.count);
+    free(owed.items);
+    return result_of(comm, error);
+}
+
+/* All communicators of the list. */
+static ncclResult_t meet_all(const struct group *ended, const struct list *list,
+                             int marks, int background)
+{
+    const struct use *uses = list->items;
     ncclResult_t first = ncclSuccess;
-    for (size_t hub = 0; hub < count; hub++) {
-        const struct list before = {(void *)uses, hub, hub};
-        if (is_used(&before, uses[hub].comm))
-            continue;
-        for (size_t i = hub + 1; i < count; i++)
-            if (uses[i].comm == uses[hub].comm)
-                keep_first(&first, join(&uses[i], &uses[hub]));
-        for (size_t i = hub + 1; i < count; i++)
-            if (uses[i].comm == uses[hub].comm)
-                keep_first(&first, join(&uses[hub], &uses[i]));
+    for (size_t i = 0; i < list->count; i++) {
+        const struct list before = {list->items, i, i};
+        const int done =
+            marks && list == &ended->joined && is_used(&ended->forwarded, uses[i].comm);
+        if (!done && !is_used(&before, uses[i].comm))
+            keep_first(&first, meet(ended, uses[i].comm, marks, background));
     }
     return first;
 }
 
-typedef int side(struct ips_engine *engine, gpu_stream stream);
-static ncclResult_t keep_order(const struct group *ended, side *begin_or_end)
+static ncclResult_t begin_forwarded(const struct group *ended)
 {
     const struct use *uses = ended->forwarded.items;
     ncclResult_t first = ncclSuccess;
     for (size_t i = 0; i < ended->forwarded.count; i++) {
-        struct ips_engine *engine = uses[i].comm->engine;
-        int error = begin_or_end(engine, uses[i].stream);
-        if (error)
-            keep_first(&first, ips_engine_result(error, ips_engine_error(engine)));
+        int error = ips_engine_forward_begin(uses[i].comm->engine, uses[i].stream);
+        keep_first(&first, result_of(uses[i].comm, error));
     }
     return first;
-}
-
-/* NCCL enqueues what was forwarded in the background. */
-static void owe_order(const struct group *ended)
-{
-    const struct use *uses = ended->forwarded.items;
-    for (size_t i = 0; i < ended->forwarded.count; i++)
-        ips_settle_owe(uses[i].comm, uses[i].stream);
 }
 
 static void release(struct group *ended)
@@ -237,9 +253,17 @@ static int close_group(struct group *ret_ended)
 static ncclResult_t begin_end(struct group *ended)
 {
     ncclResult_t first = collect_streams(ended);
-    keep_first(&first, join_streams(ended));
+    keep_first(&first, meet_all(ended, &ended->joined, 0, 0));
     keep_first(&first, launch(ended));
-    keep_first(&first, keep_order(ended, ips_engine_forward_begin));
+    keep_first(&first, begin_forwarded(ended));
+    return first;
+}
+
+/* What stands after it. */
+static ncclResult_t end_end(const struct group *ended, int background)
+{
+    ncclResult_t first = meet_all(ended, &ended->forwarded, 1, background);
+    keep_first(&first, meet_all(ended, &ended->joined, 1, background));
     return first;
 }
 
@@ -249,12 +273,8 @@ static ncclResult_t end_outermost(struct group *ended, __typeof__(&ncclGroupEnd)
     const int launches = ended->error == ncclSuccess;
     ncclResult_t first = launches ? begin_end(ended) : ended->error, result;
     IPS_CALL(result, real());
-    if (launches && result == ncclInProgress)
-        owe_order(ended);
-    else if (launches)
-        keep_first(&first, keep_order(ended, ips_engine_forward_end));
     if (launches)
-        keep_first(&first, join_streams(ended));
+        keep_first(&first, end_end(ended, result == ncclInProgress));
     ips_init_complete(ended->inits.items, ended->inits.count, result);
     const int good = result == ncclSuccess || result == ncclInProgress;
     return good && first != ncclSuccess ? first : result;

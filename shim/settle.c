@@ -7,9 +7,11 @@
 #include "shim/settle.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "core/join.h"
 #include "core/log.h"
 #include "shim/init.h"
 #include "shim/late.h"
@@ -171,13 +173,40 @@ static void advance(struct ips_comm *comm, int state)
         poll_bringup(comm);
 }
 
+static void keep_first(int *first, int error)
+{
+    if (!*first)
+        *first = error;
+}
+
+int ips_settle_pay(struct ips_engine *engine, const struct ips_owed *owed, size_t count)
+{
+    size_t hub = count;
+    int first = 0;
+    for (size_t i = count; i-- > 0;)
+        if (owed[i].join)
+            hub = i;
+    for (size_t i = 0; i < count; i++)
+        if (!owed[i].join)
+            keep_first(&first, ips_engine_forward_end(engine, owed[i].stream));
+    /* Each joined stream waits for each other, by way of the first. */
+    for (size_t i = hub + 1; i < count; i++)
+        if (owed[i].join)
+            keep_first(&first, ips_engine_join(engine, owed[i].stream, owed[hub].stream));
+    for (size_t i = hub + 1; i < count; i++)
+        if (owed[i].join)
+            keep_first(&first, ips_engine_join(engine, owed[hub].stream, owed[i].stream));
+    return first;
+}
+
 /* NCCL has enqueued the call that is owed its mark, or has failed. */
 static void pay(struct ips_comm *comm, ncclResult_t state)
 {
     if (!is_held(comm, IPS_HOLD_OWED) || state == ncclInProgress)
         return;
     if (state == ncclSuccess)
-        ips_engine_forward_end(comm->engine, comm->owed);
+        ips_settle_pay(comm->engine, comm->owed, comm->owed_count);
+    comm->owed_count = 0;
     release_hold(comm, IPS_HOLD_OWED);
 }
 
@@ -296,10 +325,17 @@ void ips_settle_ended(struct ips_comm *comm, const char *reason, struct ips_stop
         ips_comm_resume(comm, reason, before);
 }
 
-void ips_settle_owe(struct ips_comm *comm, gpu_stream stream)
+int ips_settle_owe(struct ips_comm *comm, const struct ips_owed *owed, size_t count)
 {
     wait_busy(comm);
-    comm->owed = stream;
-    __atomic_fetch_or(&comm->hold, IPS_HOLD_OWED, __ATOMIC_SEQ_CST);
+    const size_t bytes = (comm->owed_count + count) * sizeof *owed;
+    struct ips_owed *all = realloc(comm->owed, bytes);
+    if (all) {
+        memcpy(all + comm->owed_count, owed, count * sizeof *owed);
+        comm->owed = all;
+        comm->owed_count += count;
+        __atomic_fetch_or(&comm->hold, IPS_HOLD_OWED, __ATOMIC_SEQ_CST);
+    }
     leave_busy(comm);
+    return all ? 0 : -ENOMEM;
 }

@@ -37,8 +37,10 @@ struct ips_stop ips_settle_end(struct ips_comm *comm, const char *reason);
 void ips_settle_ended(struct ips_comm *comm, const char *reason, struct ips_stop before,
                       ncclResult_t result);
 
-/* NCCL enqueues a forwarded call on `stream` in the background: its mark is set when it
- * has, before the engine takes another call. */
-void ips_settle_owe(struct ips_comm *comm, gpu_stream stream);
+/* NCCL has enqueued: the marks, then the joins. 0 or the engine's error. */
+int ips_settle_pay(struct ips_engine *engine, const struct ips_owed *owed, size_t count);
+/* NCCL enqueues forwarded calls in the background: this is paid when it has, before the
+ * engine takes another call. 0 or -ENOMEM. */
+int ips_settle_owe(struct ips_comm *comm, const struct ips_owed *owed, size_t count);
 
 #endif

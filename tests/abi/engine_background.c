@@ -251,6 +251,38 @@ void test_background_order(void)
     LOG("allreduce(0,1);");
 }
 
+/* A group with calls of the engine and of NCCL: the streams meet when NCCL has enqueued,
+ * and those of a communicator without a call of NCCL's at once. */
+void test_background_streams(void)
+{
+    ncclComm_t comms[2];
+    make_two(comms, "agree");
+    fake_finish(ncclSuccess);
+    IS(state(comms[0]), ncclSuccess);
+    IS(state(comms[1]), ncclSuccess);
+    ncclGroupStart();
+    reduce(comms[0], 1, 1);
+    forwarded(comms[0], 4);
+    forwarded(comms[0], 5);
+    reduce(comms[1], 1, 6);
+    reduce(comms[1], 1, 7);
+    fake_fail_next(ncclInProgress);
+    fake_reset();
+    IS(ncclGroupEnd(), ncclInProgress);
+    LOG("join(0,4>1);join(0,5>1);join(0,1>4);join(0,1>5);join(1,7>6);join(1,6>7);"
+        "allreduce(0,1);allreduce(1,1);allreduce(1,1);begin(0,4);begin(0,5);ncclGroupEnd;"
+        "join(1,7>6);join(1,6>7);");
+    fake_slow();
+    IS(state(comms[0]), ncclInProgress);
+    LOG("ncclCommGetAsyncError;");
+    fake_finish(ncclSuccess);
+    IS(state(comms[0]), ncclSuccess);
+    LOG("ncclCommGetAsyncError;end(0,4);end(0,5);join(0,4>1);join(0,5>1);join(0,1>4);"
+        "join(0,1>5);");
+    IS(reduce(comms[0], 1, 1), ncclSuccess);
+    LOG("allreduce(0,1);");
+}
+
 /* A parent that splits in the background; *child is written by NCCL's thread. */
 static ncclComm_t split_late(ncclComm_t *child)
 {

@@ -43,6 +43,7 @@
     X("background-suspend", test_background_suspend) \
     X("background-race", test_background_race)       \
     X("background-order", test_background_order)     \
+    X("background-streams", test_background_streams) \
     X("late", test_late)                             \
     X("late-end", test_late_end)                     \
     X("late-fails", test_late_fails)                 \

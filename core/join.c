@@ -27,6 +27,19 @@ int ips_engine_join(struct ips_engine *engine, gpu_stream from, gpu_stream to)
     return error ? -EIO : 0;
 }
 
+int ips_engine_idle(const struct ips_engine *engine)
+{
+    const struct ips_gpu_api *gpu = engine->device->gpu;
+    int pushed = 0, mode = GPU_CAPTURE_MODE_RELAXED;
+    if (ips_engine_error(engine) || ips_gpu_enter(gpu, engine->device->context, &pushed))
+        return 1;
+    gpu->cuThreadExchangeStreamCaptureMode(&mode);
+    const int status = gpu->cuEventQuery(engine->order.event);
+    gpu->cuThreadExchangeStreamCaptureMode(&mode);
+    ips_gpu_leave(gpu, pushed);
+    return status != GPU_ERROR_NOT_READY;
+}
+
 int ips_engine_drain(struct ips_engine *engine)
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;

@@ -14,4 +14,7 @@ int ips_engine_join(struct ips_engine *engine, gpu_stream from, gpu_stream to);
  * aborted: then the negative errno. */
 int ips_engine_drain(struct ips_engine *engine);
 
+/* Whether that wait would be over. Any thread before ips_engine_destroy. */
+int ips_engine_idle(const struct ips_engine *engine);
+
 #endif

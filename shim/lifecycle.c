@@ -21,6 +21,13 @@ static struct ips_stop rest(struct ips_comm *comm, const char *reason)
 
 static const char finalized[] = "communicator is finalized";
 
+/* As long as one that did not wait itself has calls of the engine to run. */
+static int is_finalizing(const struct ips_comm *comm)
+{
+    return ips_comm_reason(comm) == finalized && comm->engine &&
+           !ips_engine_idle(comm->engine);
+}
+
 /* After this NCCL takes no call, and the engine none either: NCCL's answer is given. A
  * blocking one returns when what was issued has run, the engine's calls included. */
 IPS_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
@@ -164,8 +171,9 @@ IPS_EXPORT ncclResult_t ncclCommResume(ncclComm_t comm)
     return ips_pass() ? result : ips_group_answer(result);
 }
 
-/* NCCL's own answer, unless the engine's verdict is still out, or only the engine has
- * failed. Never waits: watchdogs ask while another thread is inside a call. */
+/* NCCL's own answer, unless the engine's verdict is still out, only the engine has
+ * failed, or only its calls still run before the communicator is finalized. Never waits:
+ * watchdogs ask while another thread is inside a call. */
 IPS_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 {
     ncclResult_t result;
@@ -184,6 +192,8 @@ IPS_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asy
     const int error = ips_comm_error(known);
     if (error && *asyncError == ncclSuccess)
         *asyncError = ips_result_of(error);
+    if (*asyncError == ncclSuccess && is_finalizing(known))
+        *asyncError = ncclInProgress;
     ips_comm_put(known);
     return result;
 }

@@ -124,6 +124,35 @@ void test_ended(void)
     IS(state(comm), ncclRemoteError);
 }
 
+/* Calls of the engine that still run are part of what a finalize waits for. */
+void test_finalizing(void)
+{
+    ncclComm_t comm = quiet_make(0);
+    setenv("FAKE_ENGINE_BUSY", "1", 1);
+    IS(state(comm), ncclSuccess);
+    ncclGroupStart();
+    reduce(comm, 1, 1);
+    IS(ncclCommFinalize(comm), ncclSuccess);
+    IS(ncclGroupEnd(), ncclSuccess);
+    IS(state(comm), ncclInProgress);
+    unsetenv("FAKE_ENGINE_BUSY");
+    IS(state(comm), ncclSuccess);
+    /* Non-blocking. */
+    ncclUniqueId id = {{3}};
+    setenv("FAKE_ENGINE_BUSY", "1", 1);
+    ncclCommInitRankConfig(&comm, 2, id, 0, (ncclConfig_t *)&background_config);
+    IS(reduce(comm, 1, 1), ncclSuccess);
+    fake_reset();
+    IS(ncclCommFinalize(comm), ncclSuccess);
+    LOG("ncclCommFinalize;");
+    IS(state(comm), ncclInProgress);
+    setenv("FAKE_ENGINE_ERROR", "110", 1); /* ETIMEDOUT */
+    IS(state(comm), ncclRemoteError);
+    unsetenv("FAKE_ENGINE_ERROR");
+    unsetenv("FAKE_ENGINE_BUSY");
+    IS(state(comm), ncclSuccess);
+}
+
 int ncclAllReduceConfig(const void *, void *, size_t, int, int, ncclComm_t, cudaStream_t,
                         const void *);
 

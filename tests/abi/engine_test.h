@@ -52,6 +52,7 @@
     X("group-threads", test_group_threads)           \
     X("group-ranks", test_group_ranks)               \
     X("rest", test_rest)                             \
+    X("finalizing", test_finalizing)                 \
     X("ended", test_ended)                           \
     X("config", test_config)                         \
     X("fork", test_fork)

@@ -3,8 +3,9 @@
  * that a test sees the order of the shim's calls to both. FAKE_ENGINE chooses what it
  * does: "agree" (the default), "decline", "none" (no bringup at all), "meet" (agree once
  * all ranks with one key have started, in this process), "never" (always pending).
- * FAKE_ENGINE_STUCK: calls end by an abort only. FAKE_ENGINE_ERROR_US: asking for its
- * error takes this long. FAKE_ENGINE_KEYS notes the keys as well, by number. */
+ * FAKE_ENGINE_STUCK: calls end by an abort only. FAKE_ENGINE_BUSY: they still run.
+ * FAKE_ENGINE_ERROR_US: asking for its error takes this long. FAKE_ENGINE_KEYS notes the
+ * keys as well, by number. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -189,6 +190,11 @@ int ips_engine_drain(struct ips_engine *engine)
            !__atomic_load_n(&engine->error, __ATOMIC_ACQUIRE))
         usleep(100);
     return engine->error;
+}
+
+int ips_engine_idle(const struct ips_engine *engine)
+{
+    return !getenv("FAKE_ENGINE_BUSY") || engine->error;
 }
 
 void ips_engine_abort(struct ips_engine *engine)

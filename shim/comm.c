@@ -8,6 +8,7 @@
  * the generation; the remover first changes the generation, then drops its reference. */
 #include "shim/comm.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,11 +57,25 @@ static struct ips_comm *unlink_entry(ncclComm_t handle)
     return comm;
 }
 
-struct ips_comm *ips_comm_add(ncclComm_t handle, const struct ips_comm *description)
+void ips_comm_put_all(struct ips_comm *stale)
+{
+    while (stale) {
+        struct ips_comm *next = stale->next;
+        ips_comm_put(stale);
+        stale = next;
+    }
+}
+
+struct ips_comm *ips_comm_add(ncclComm_t handle, const struct ips_comm *description,
+                              struct ips_comm **stale)
 {
     pthread_mutex_lock(&lock);
     /* One that NCCL freed by a way the shim does not see. */
-    struct ips_comm *stale = unlink_entry(handle);
+    struct ips_comm *freed = unlink_entry(handle);
+    if (freed) {
+        freed->next = *stale;
+        *stale = freed;
+    }
     struct ips_comm *comm = recycled;
     if (comm)
         recycled = comm->next;
@@ -78,7 +93,6 @@ struct ips_comm *ips_comm_add(ncclComm_t handle, const struct ips_comm *descript
         comms = comm;
     }
     pthread_mutex_unlock(&lock);
-    ips_comm_put(stale);
     if (!comm)
         ips_log(IPS_LOG_ERROR, "out of memory for a communicator: NCCL serves it");
     return comm;
@@ -253,15 +267,21 @@ void ips_comm_abort_ending(ncclComm_t handle)
     pthread_mutex_unlock(&lock);
 }
 
+/* The list is in falling order of the numbers. */
 size_t ips_comm_pending(struct ips_comm **ret_comms, size_t room)
 {
+    static int turn = INT_MAX; /* of those with a smaller number; under the lock */
     size_t count = 0;
     pthread_mutex_lock(&lock);
-    for (struct ips_comm *comm = comms; comm && count < room; comm = comm->next)
-        if (ips_comm_held(comm) & IPS_HOLD_PENDING) {
-            ips_comm_hold(comm);
-            ret_comms[count++] = comm;
-        }
+    for (int others = 0; others < 2; others++)
+        for (struct ips_comm *comm = comms; comm && count < room; comm = comm->next)
+            if (ips_comm_held(comm) & IPS_HOLD_PENDING &&
+                (comm->number >= turn) == others) {
+                ips_comm_hold(comm);
+                ret_comms[count++] = comm;
+            }
+    if (count == room && room)
+        turn = ret_comms[count - 1]->number;
     pthread_mutex_unlock(&lock);
     return count;
 }

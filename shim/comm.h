@@ -57,8 +57,11 @@ struct ips_comm {
 };
 
 /* Enters a communicator, which then owns the description's bringup. Gives the entry,
- * referenced, or NULL when there is no memory. */
-struct ips_comm *ips_comm_add(ncclComm_t handle, const struct ips_comm *description);
+ * referenced, or NULL when there is no memory. An entry that had the handle is put before
+ * *stale, for ips_comm_put_all, which may take its time. */
+struct ips_comm *ips_comm_add(ncclComm_t handle, const struct ips_comm *description,
+                              struct ips_comm **stale);
+void ips_comm_put_all(struct ips_comm *stale); /* NULL is allowed */
 
 /* The entry, referenced, or NULL for a handle that is not known. */
 struct ips_comm *ips_comm_get(ncclComm_t handle);
@@ -79,7 +82,8 @@ int ips_comm_ended(struct ips_comm *comm);
 /* The abort of a handle that is not in the table. */
 void ips_comm_abort_ending(ncclComm_t handle);
 
-/* Up to `room` communicators whose verdict is out, each referenced; gives how many. */
+/* Up to `room` communicators whose verdict is out, each referenced; gives how many. When
+ * there are more they take turns. */
 size_t ips_comm_pending(struct ips_comm **ret_comms, size_t room);
 
 /* Keeps the engine unused for this reason (a static text), and gives what held before.

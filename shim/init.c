@@ -119,7 +119,7 @@ ncclComm_t ips_init_handle(const struct ips_init *init)
     return init->where ? __atomic_load_n(init->where, __ATOMIC_ACQUIRE) : NULL;
 }
 
-struct ips_comm *ips_init_enter(struct ips_init *init)
+struct ips_comm *ips_init_enter(struct ips_init *init, struct ips_comm **stale)
 {
     struct ips_comm description = {
         .rank = init->rank,
@@ -130,7 +130,7 @@ struct ips_comm *ips_init_enter(struct ips_init *init)
         .bringup = init->bringup,
         .hold = IPS_HOLD_PENDING,
     };
-    struct ips_comm *comm = ips_comm_add(ips_init_handle(init), &description);
+    struct ips_comm *comm = ips_comm_add(ips_init_handle(init), &description, stale);
     if (!comm)
         ips_init_drop(init, 1);
     init->bringup = NULL;
@@ -145,13 +145,15 @@ static int in_background(const struct ips_init *init, ncclResult_t result)
 
 static void enter(struct ips_init *init, ncclResult_t result)
 {
+    struct ips_comm *stale = NULL;
     init->comm = NULL;
     if (ips_init_handle(init))
-        init->comm = ips_init_enter(init);
+        init->comm = ips_init_enter(init, &stale);
     else if (init->where && in_background(init, result))
         ips_late_add(init);
     else
         ips_init_drop(init, 1);
+    ips_comm_put_all(stale);
     if (in_background(init, result)) {
         ips_comm_put(init->comm);
         init->comm = NULL;

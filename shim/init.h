@@ -51,8 +51,8 @@ void ips_init_drop(struct ips_init *inits, size_t count);
 /* The handle as far as NCCL has written it. */
 ncclComm_t ips_init_handle(const struct ips_init *init);
 /* Enters it with its verdict out; the entry owns the bringup. The entry is referenced;
- * NULL without memory. */
-struct ips_comm *ips_init_enter(struct ips_init *init);
+ * NULL without memory. stale: as with ips_comm_add. */
+struct ips_comm *ips_init_enter(struct ips_init *init, struct ips_comm **stale);
 
 /* Why there is no engine for this many ranks (-1: not known yet), or NULL. */
 const char *ips_init_why_not(int nranks);

@@ -49,18 +49,21 @@ static struct late *unlink_at(struct late **link)
     return late;
 }
 
-/* Under the lock, so that no other thread misses the entry in between. */
-static void adopt(void)
+/* Under the lock, so that no other thread misses the entry in between. Gives what is to
+ * be put after it. */
+static struct ips_comm *adopt(void)
 {
+    struct ips_comm *stale = NULL;
     struct late **link = &list;
     while (*link) {
         if (!ips_init_handle(&(*link)->init)) {
             link = &(*link)->next;
             continue;
         }
-        ips_comm_put(ips_init_enter(&(*link)->init));
+        ips_comm_put(ips_init_enter(&(*link)->init, &stale));
         free(unlink_at(link));
     }
+    return stale;
 }
 
 void ips_late_adopt(void)
@@ -68,8 +71,9 @@ void ips_late_adopt(void)
     if (!__atomic_load_n(&waiting, __ATOMIC_SEQ_CST))
         return;
     pthread_mutex_lock(&lock);
-    adopt();
+    struct ips_comm *stale = adopt();
     pthread_mutex_unlock(&lock);
+    ips_comm_put_all(stale);
 }
 
 /* Gives up the parent's whose number is below. */
@@ -79,7 +83,7 @@ static void give_up(ncclComm_t parent, uint64_t below)
     if (!__atomic_load_n(&waiting, __ATOMIC_SEQ_CST))
         return;
     pthread_mutex_lock(&lock);
-    adopt();
+    struct ips_comm *stale = adopt();
     for (struct late **link = &list; *link;) {
         if ((*link)->init.parent != parent || (*link)->number >= below) {
             link = &(*link)->next;
@@ -90,6 +94,7 @@ static void give_up(ncclComm_t parent, uint64_t below)
         ended = late;
     }
     pthread_mutex_unlock(&lock);
+    ips_comm_put_all(stale);
     while (ended) {
         struct late *next = ended->next;
         ips_init_drop(&ended->init, 1);

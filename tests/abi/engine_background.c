@@ -163,6 +163,25 @@ void test_background_suspend(void)
     IS(count_of(fake_log(), "allreduce(0,1)"), 1);
 }
 
+/* More set-ups than are moved on at once: here one waits for the oldest. */
+#define MANY 70
+void test_background_many(void)
+{
+    static ncclComm_t comms[2][MANY];
+    alarm(20);
+    setenv("FAKE_ENGINE", "meet", 1);
+    fake_slow();
+    for (int rank = 0; rank < 2; rank++)
+        for (int i = MANY - 1; i >= 0; i--) {
+            ncclUniqueId id = {{(char)(i + 1)}};
+            ncclCommInitRankConfig(&comms[rank][i], 2, id, rank, CONFIG);
+        }
+    fake_finish(ncclSuccess);
+    for (int i = 0; i < MANY; i++)
+        IS(reduce(comms[1][i], 1, 1), ncclSuccess);
+    IS(count_of(fake_log(), "allreduce(1,1)"), MANY);
+}
+
 static void *reduce_once(void *handle)
 {
     return (void *)(intptr_t)reduce(handle, 1, 1);
@@ -369,6 +388,38 @@ void test_late_fails(void)
     munmap(place, 4096);
     IS(reduce(other, 1, 1), ncclSuccess);
     IS(count_of(fake_log(), "allreduce(1,1)"), 1);
+}
+
+static void *ask_state(void *comm)
+{
+    return (void *)(intptr_t)state(comm);
+}
+
+/* A child whose address was that of one that NCCL freed unseen: nobody waits for the end
+ * of that one's engine. */
+void test_late_stale(void)
+{
+    pthread_t thread;
+    void *answer;
+    ncclComm_t stale = quiet_make(0), other = quiet_make(1), comms[2], child;
+    make_two(comms, "agree");
+    fake_finish(ncclSuccess);
+    IS(state(comms[0]), ncclSuccess);
+    fake_slow();
+    fake_reuse(stale, NULL);
+    IS(ncclCommSplit(comms[0], 0, 0, &child, NULL), ncclInProgress);
+    fake_finish(ncclSuccess);
+    await(&child);
+    IS(child == stale, 1);
+    setenv("FAKE_ENGINE_DESTROY_US", "200000", 1);
+    fake_reset();
+    pthread_create(&thread, NULL, ask_state, child);
+    usleep(50000);
+    IS(reduce(other, 1, 1), ncclSuccess);
+    LOG("ncclCommGetAsyncError;allreduce(1,1);");
+    pthread_join(thread, &answer);
+    IS((intptr_t)answer, ncclSuccess);
+    IS(count_of(fake_log(), "destroy(0);"), 1);
 }
 
 /* One whose handle never comes is given up with its parent. */

@@ -44,6 +44,8 @@
     X("background-race", test_background_race)       \
     X("background-order", test_background_order)     \
     X("background-streams", test_background_streams) \
+    X("background-many", test_background_many)       \
+    X("late-stale", test_late_stale)                 \
     X("late", test_late)                             \
     X("late-end", test_late_end)                     \
     X("late-fails", test_late_fails)                 \

@@ -4,8 +4,8 @@
  * does: "agree" (the default), "decline", "none" (no bringup at all), "meet" (agree once
  * all ranks with one key have started, in this process), "never" (always pending).
  * FAKE_ENGINE_STUCK: calls end by an abort only. FAKE_ENGINE_BUSY: they still run.
- * FAKE_ENGINE_ERROR_US: asking for its error takes this long. FAKE_ENGINE_KEYS notes the
- * keys as well, by number. */
+ * FAKE_ENGINE_ERROR_US, FAKE_ENGINE_DESTROY_US: those take this long. FAKE_ENGINE_KEYS
+ * notes the keys as well, by number. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -221,6 +221,7 @@ void ips_engine_destroy(struct ips_engine *engine)
 {
     if (!engine)
         return;
+    usleep((useconds_t)number("FAKE_ENGINE_DESTROY_US"));
     note("destroy(%d)", engine->rank);
     memset(engine, 0xee, sizeof *engine); /* a use after this will show */
     free(engine);

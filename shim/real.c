@@ -272,13 +272,26 @@ static int same_file(const char *a, const char *b)
     return realpath(a, real_a) && realpath(b, real_b) && strcmp(real_a, real_b) == 0;
 }
 
+/* How many objects were ever loaded, told by the first of them. */
+static int get_added(struct dl_phdr_info *info, size_t size, void *ret)
+{
+    if (size >= offsetof(struct dl_phdr_info, dlpi_adds) + sizeof info->dlpi_adds)
+        *(unsigned long long *)ret = info->dlpi_adds;
+    return 1;
+}
+
 void ips_real_warn_of_second(void)
 {
     static int warned;
+    static unsigned long long seen; /* at the last look */
     const struct library *real = __atomic_load_n(&library, __ATOMIC_ACQUIRE);
     if (!real || __atomic_load_n(&warned, __ATOMIC_RELAXED) || ips_settings_nccl_lib())
         return; /* IPCSHIM_NCCL_LIB has chosen between them */
     int saved = errno;
+    unsigned long long added = 0;
+    dl_iterate_phdr(get_added, &added);
+    if (added && __atomic_exchange_n(&seen, added, __ATOMIC_RELAXED) == added)
+        return;
     struct objects *objects = calloc(1, sizeof *objects);
     if (!objects)
         return;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ways to make a communicator, and under which key its ranks meet, under the shim
  * that has the fake engine. */
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #include "tests/abi/engine_test.h"
@@ -35,6 +36,20 @@ void test_makers(void)
     /* What NCCL will refuse is its own to answer. */
     ncclCommInitRankScalable(&comm, 2, 2, 1, ids, NULL);
     LOG("ncclCommInitRankScalable;");
+}
+
+/* A second NCCL is looked for when something was loaded, not at every communicator. */
+void test_makers_many(void)
+{
+    make(0);
+    int shown = fake_objects_shown();
+    IS(shown > 1, 1);
+    make(1);
+    IS(fake_objects_shown() - shown <= 1, 1);
+    shown = fake_objects_shown();
+    IS(dlopen("libinnocent.so", RTLD_NOW) != NULL, 1);
+    make(0);
+    IS(fake_objects_shown() - shown > 2, 1);
 }
 
 void test_makers_group(void)

@@ -25,6 +25,7 @@
     X("simulate", test_simulate)                     \
     X("end", test_end)                               \
     X("async-error", test_async_error)               \
+    X("makers-many", test_makers_many)               \
     X("makers", test_makers)                         \
     X("trace", test_trace)                           \
     X("stale", test_stale)                           \

@@ -4,6 +4,8 @@
  * functions through the PLT. FAKE_OLD leaves out what came after NCCL 2.28. */
 #include "tests/abi/fake_nccl.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -101,6 +103,34 @@ EXPORT void fake_finish(int result)
 EXPORT void fake_child_ranks(int nranks)
 {
     child_ranks = nranks;
+}
+
+/* In front of the C library's. */
+static int objects_shown; /* atomic */
+typedef int visit(struct dl_phdr_info *info, size_t size, void *data);
+struct visitor {
+    visit *visit;
+    void *data;
+};
+
+static int show(struct dl_phdr_info *info, size_t size, void *data)
+{
+    const struct visitor *visitor = data;
+    __atomic_fetch_add(&objects_shown, 1, __ATOMIC_RELAXED);
+    return visitor->visit(info, size, visitor->data);
+}
+
+EXPORT int dl_iterate_phdr(visit *visit_one, void *data)
+{
+    int (*real)(visit *, void *) =
+        (int (*)(visit *, void *))dlsym(RTLD_NEXT, "dl_iterate_phdr");
+    struct visitor visitor = {visit_one, data};
+    return real(show, &visitor);
+}
+
+EXPORT int fake_objects_shown(void)
+{
+    return __atomic_load_n(&objects_shown, __ATOMIC_RELAXED);
 }
 
 static ncclResult_t state_of(ncclComm_t comm)

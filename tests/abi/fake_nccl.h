@@ -27,6 +27,8 @@ void fake_slow(void);
 void fake_finish(int result);
 /* Communicators split from now on have this many ranks; 0: as many as their parent. */
 void fake_child_ranks(int nranks);
+/* How many loaded objects were shown to those who looked through them. */
+int fake_objects_shown(void);
 /* The next call of any kind returns this instead of success, once. */
 void fake_fail_next(int result);
 

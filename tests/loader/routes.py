@@ -143,7 +143,10 @@ def cases(o, folder):
     yield Case("-z now", [o.opener, "local", o.user_now], True, preload=o.shim)
     yield Case("LD_DYNAMIC_WEAK", local, True, preload=o.shim, LD_DYNAMIC_WEAK="1")
     yield Case("relative preload", [o.linked], True, {"preload-relative"}, preload=relative)
-    yield Case("relative preload and chdir", ["sh", "-c", "cd / && exec " + str(o.linked)],
+    elsewhere = folder / "elsewhere" / "deeper" / "still"  # not /, where ".." leads to /
+    elsewhere.mkdir(parents=True)
+    yield Case("relative preload and chdir",
+               ["sh", "-c", f"cd {elsewhere} && exec {o.linked}"],
                False, {"preload-relative", "not-preloaded"}, preload=relative)
     yield Case("preload that is not there", [o.linked], False,
                {"preload-missing", "not-preloaded"}, preload="/nowhere/libipcshim.so")

@@ -411,12 +411,13 @@ void test_late_stale(void)
     fake_finish(ncclSuccess);
     await(&child);
     IS(child == stale, 1);
-    setenv("FAKE_ENGINE_DESTROY_US", "200000", 1);
+    setenv("FAKE_ENGINE_DESTROY_US", "1000000", 1);
     fake_reset();
     pthread_create(&thread, NULL, ask_state, child);
-    usleep(50000);
+    while (!count_of(fake_log(), "destroying(0);"))
+        usleep(1000);
     IS(reduce(other, 1, 1), ncclSuccess);
-    LOG("ncclCommGetAsyncError;allreduce(1,1);");
+    LOG("ncclCommGetAsyncError;destroying(0);allreduce(1,1);");
     pthread_join(thread, &answer);
     IS((intptr_t)answer, ncclSuccess);
     IS(count_of(fake_log(), "destroy(0);"), 1);

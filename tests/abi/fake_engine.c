@@ -221,6 +221,8 @@ void ips_engine_destroy(struct ips_engine *engine)
 {
     if (!engine)
         return;
+    if (number("FAKE_ENGINE_DESTROY_US"))
+        note("destroying(%d)", engine->rank);
     usleep((useconds_t)number("FAKE_ENGINE_DESTROY_US"));
     note("destroy(%d)", engine->rank);
     memset(engine, 0xee, sizeof *engine); /* a use after this will show */

@@ -9,9 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/mem_check.h"
 #include "tests/checker/kernels.h"
 
-#define CALLS_MAX 24
+#define CALLS_MAX 80
+#define CALLS_USUAL 24
+#define FLAG_WRAP (IPS_LL_FLAG_MASK + 1)
 #define MARGIN 64
 
 struct call {
@@ -27,14 +30,18 @@ struct run {
     struct call call[CALLS_MAX];
     uint64_t first_step[IPS_PROTOS];
     uint32_t absent; /* this rank never makes the last call, which is aborted; or ranks */
+    uint32_t victim; /* the host aborts this rank alone at abort_tick; or ranks */
+    uint64_t abort_tick;
+    bool report; /* of absent: and that only after the others have reported their waits */
     unsigned char *slabs;
-    struct ips_control control[CHECK_RANKS];
+    struct ips_control *control; /* of all ranks, behind the slabs */
     struct ips_allreduce_args args[CHECK_RANKS];
 };
 
 static struct run run;
 static const char *const names[IPS_PROTOS] = {"ll", "ll128", "simple"};
 static const size_t slab_bytes = IPS_SLAB_BYTES(CHECK_BLOCKS);
+static const size_t all_bytes = slab_bytes + sizeof(struct ips_control); /* of a rank */
 
 void failed(const char *format, ...)
 {
@@ -117,6 +124,27 @@ static void plan_call(struct call *call)
     call->count = (bytes + call->element - 1) / call->element;
 }
 
+/* Calls of LL that fill all lines of all slots, a whole wrap of the flag apart, and short
+ * ones in between: what a wrap ago left behind must not be taken for new. */
+static void plan_wrap(void)
+{
+    const uint32_t steps = 2 * run.ranks - 2, pieces = run.ranks == 8 ? 1 : 12 / steps + 1;
+    run.calls = (FLAG_WRAP - pieces * steps) / steps + 3;
+    const uint64_t full = (uint64_t)IPS_LL_SLOT_LINES * IPS_LL_LINE_DATA * run.ranks * pieces;
+    for (uint32_t i = 0; i < run.calls; i++) {
+        const bool is_long = i == 0 || i + 2 >= run.calls;
+        run.call[i] = {};
+        run.call[i].proto = IPS_LL;
+        run.call[i].channels = 1;
+        run.call[i].threads = WARP;
+        run.call[i].element = 4;
+        run.call[i].count = is_long ? full / 4 : 1;
+    }
+    run.absent = run.victim = run.ranks;
+    if (chance() % 2) /* begin where lines are cleaned */
+        run.first_step[IPS_LL] = FLAG_WRAP * (1 + chance() % 4) - 1;
+}
+
 static void plan(void)
 {
     static const uint32_t bursts[4] = {1, 4, 40, 600}, stales[4] = {0, 32, 128, 200};
@@ -124,17 +152,24 @@ static void plan(void)
     world.temper.stale = stales[chance() % 4];
     world.temper.starve = (uint32_t)(chance() % 256);
     world.temper.wide = chance() % 4 == 0;
-    const uint32_t few = run.ranks <= 3 ? CALLS_MAX - 5 : run.ranks == 4 ? 10 : 4;
+    const uint32_t few = run.ranks <= 3 ? CALLS_USUAL - 5 : run.ranks == 4 ? 10 : 4;
     run.calls = 5 + (uint32_t)(chance() % few);
     for (uint32_t i = 0; i < run.calls; i++)
         plan_call(&run.call[i]);
-    run.absent = run.ranks;
+    run.absent = run.victim = run.ranks;
     if (chance() % 16 == 0) {
+        run.victim = (uint32_t)(chance() % run.ranks);
+        run.abort_tick = chance() % (1000 << chance() % 9);
+        world.patience = 1400;
+    } else if (chance() % 16 == 0) {
         run.absent = (uint32_t)(chance() % run.ranks);
-        world.patience = 3000; /* the abort word is looked at now and then */
+        run.report = chance() % 4 == 0;
+        world.patience = 1400; /* the abort word is looked at now and then */
     }
     for (uint64_t &step : run.first_step) /* below a wrap of LL's flag, or of 32 bits */
         step = chance() % 300 + (chance() % 2 ? 0 : (1ull << 32) - 200);
+    if (run.proto == IPS_LL && chance() % 8 == 0)
+        plan_wrap();
 }
 
 /* A channel as calls up to first_step have left it. */
@@ -157,9 +192,9 @@ static void prepare_channel(uint32_t rank, uint32_t c)
 
 static void prepare(void)
 {
-    memset(run.slabs, 0, run.ranks * slab_bytes);
-    memset(run.control, 0, sizeof run.control);
-    memory_reset(run.slabs, run.ranks * slab_bytes);
+    memset(run.slabs, 0, run.ranks * all_bytes);
+    world.slabs_bytes = run.ranks * slab_bytes;
+    memory_reset(run.slabs, run.ranks * all_bytes);
     races_reset(run.slabs, slab_bytes, offsetof(struct ips_slab_head, probe));
     for (uint32_t r = 0; r < run.ranks; r++) {
         for (uint32_t h = 0; h < 2; h++)
@@ -169,6 +204,11 @@ static void prepare(void)
             prepare_channel(r, c);
         run.at[r] = 0;
     }
+}
+
+static bool aborting(uint32_t rank)
+{
+    return run.absent < run.ranks && run.at[rank] + 1 == run.calls;
 }
 
 static void launch(uint32_t rank)
@@ -197,7 +237,10 @@ static void launch(uint32_t rank)
     args->type = call->element == 1 ? IPS_UINT8 : call->element == 4 ? IPS_UINT32 : IPS_UINT64;
     args->element = call->element;
     args->op = IPS_SUM;
-    args->report_ns = ~0ull;
+    args->report_ns = aborting(rank) && run.report ? 0 : ~0ull;
+    world.abort_word[rank] = &run.control[rank].abort;
+    for (uint32_t c = 0; c < CHECK_BLOCKS; c++)
+        world.block[rank * CHECK_BLOCKS + c].tells = call->proto == IPS_SIMPLE;
     lanes_launch(rank, checked_kernels[call->proto], args, call->channels, call->threads);
 }
 
@@ -218,11 +261,6 @@ static void judge(uint32_t rank)
     }
 }
 
-static bool aborting(uint32_t rank)
-{
-    return run.absent < run.ranks && run.at[rank] + 1 == run.calls;
-}
-
 static uint64_t steps_of(uint32_t rank)
 {
     uint64_t sum = 0;
@@ -232,11 +270,72 @@ static uint64_t steps_of(uint32_t rank)
     return sum;
 }
 
+static void abort_all(void)
+{
+    world.aborted = true;
+    world.quiet = 0;
+    for (uint32_t r = 0; r < run.ranks; r++)
+        memory_set(&run.control[r].abort, 1);
+}
+
+void driver_poll(void)
+{
+    if (run.victim == run.ranks || world.aborted || world.ticks < run.abort_tick)
+        return;
+    world.aborted = true;
+    memory_set(&run.control[run.victim].abort, 1);
+}
+
+bool driver_stuck(void)
+{
+    if (run.victim != run.ranks && world.aborted) {
+        run.victim = run.ranks;
+        abort_all();
+        return true;
+    }
+    if (!run.report || run.absent == run.ranks || world.aborted)
+        return false;
+    abort_all();
+    return true;
+}
+
+/* What the host makes of the records of those who waited for the absent rank. */
+static void judge_reports(void)
+{
+    uint64_t reports = 0;
+    lanes_be_host();
+    for (uint32_t r = 0; r < run.ranks; r++) {
+        const struct ips_stuck *stuck = &run.control[r].stuck;
+        if (r == run.absent)
+            continue;
+        if (memory_newest(&stuck->seq) > 1)
+            failed("rank %u has reported its wait twice", r);
+        reports += memory_newest(&stuck->seq);
+        if (!check_load(&stuck->seq, 1))
+            continue; /* not visible yet */
+        const uint32_t kind = check_load_word(&stuck->kind);
+        if (kind != IPS_WAIT_DATA && kind != IPS_WAIT_CREDIT)
+            failed("the host sees a record without a kind");
+        if (!check_load(&stuck->step, 0))
+            failed("the host sees a record without a step");
+    }
+    if (!reports)
+        failed("no rank has reported its wait");
+}
+
+static bool saw_abort(uint32_t rank)
+{
+    bool dead = false;
+    for (uint32_t i = 0; i < world.lanes; i++)
+        dead |= world.lane[i].rank == rank && world.lane[i].dead;
+    return dead;
+}
+
 /* A rank's kernel has ended. */
 static void done(uint32_t rank)
 {
     static uint64_t before[CHECK_RANKS];
-    if (!world.aborted && !aborting(rank))
+    if (!saw_abort(rank) && !aborting(rank))
         judge(rank);
     else if (aborting(rank) && steps_of(rank) != before[rank])
         failed("rank %u counts an aborted call as done", rank);
@@ -247,9 +346,8 @@ static void done(uint32_t rank)
         launch(rank);
         return;
     }
-    world.aborted = true;
-    for (uint32_t r = 0; r < run.ranks; r++)
-        run.control[r].abort = 1;
+    if (!run.report)
+        abort_all();
 }
 
 /* All calls are through: the ranks agree on the steps, and no credit runs ahead of them. */
@@ -265,9 +363,9 @@ static void judge_end(void)
                     failed("rank %u has credit beyond what was sent", r);
             }
     for (uint32_t r = 0; r < run.ranks; r++)
-        if (head_of(r)->count[0] != run.calls || run.control[r].count[0] != run.calls)
-            failed("rank %u counted %llu calls, not %u", r,
-                   (unsigned long long)run.control[r].count[0], run.calls);
+        if (head_of(r)->count[0] != run.calls ||
+            memory_newest(&run.control[r].count[0]) != run.calls)
+            failed("rank %u has not counted %u calls", r, run.calls);
 }
 
 static void check_seed(uint64_t seed)
@@ -280,8 +378,10 @@ static void check_seed(uint64_t seed)
     for (uint32_t r = 0; r < run.ranks; r++)
         launch(r);
     lanes_run(done);
-    if (run.absent == run.ranks)
+    if (!world.aborted)
         judge_end();
+    else if (run.absent < run.ranks && run.report)
+        judge_reports();
 }
 
 int main(int argc, char **argv)
@@ -295,7 +395,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: checker ll|ll128|simple RANKS FIRST_SEED SEEDS\n");
         return 2;
     }
-    run.slabs = (unsigned char *)aligned_alloc(128, run.ranks * slab_bytes);
+    run.slabs = (unsigned char *)aligned_alloc(128, run.ranks * all_bytes);
+    run.control = (struct ips_control *)(run.slabs + run.ranks * slab_bytes);
     const uint64_t first = strtoull(argv[3], NULL, 10), seeds = strtoull(argv[4], NULL, 10);
     for (uint64_t i = 0; i < seeds; i++)
         check_seed(first + i);

@@ -10,9 +10,10 @@
 
 #define CHECK_RANKS 8
 #define CHECK_BLOCKS 2  /* per rank */
-#define CHECK_LANES 512 /* of all ranks */
+#define CHECK_LANES 512 /* of all ranks; one more is the host */
 #define CHECK_USER_BYTES (20 * 1024)
 #define CHECK_SHARED_BYTES 64
+#define CHECK_SHARED_DEAD 16 /* where a block's thread 0 tells that it saw the abort */
 #define WARP 32
 
 struct atom;
@@ -28,12 +29,14 @@ struct lane {
     uint32_t ready_at;                   /* place in its rank's list */
     uint32_t epoch;
     bool dirty; /* has acquired since the block last met: its clock is its own */
+    bool dead;  /* has seen the abort word, or was told: it moves no more data */
     struct atom *loaded[2]; /* by its last load, unless that poll failed */
     uint32_t clock[CHECK_LANES];
 };
 
 struct block {
     uint32_t live, arrived, first; /* lanes; index of the first one */
+    bool tells; /* thread 0 is the only one to see the abort word, and tells the others */
     uint32_t clock[CHECK_LANES];   /* what all lanes of the block have in common */
 };
 
@@ -53,11 +56,13 @@ struct world {
     uint64_t ticks;
     uint32_t quiet; /* polls since anything changed */
     uint32_t patience; /* polls of each lane without change that make a deadlock */
-    bool aborted;   /* by the host: lanes leave their waits with what they have */
+    bool aborted;   /* by the host */
     bool fresh;     /* nothing changes: loads return the newest value */
+    size_t slabs_bytes; /* of the shared memory; behind it is the host's */
+    const uint32_t *abort_word[CHECK_RANKS];
     struct lane *current;
-    struct lane lane[CHECK_LANES];
-    struct block block[CHECK_RANKS * CHECK_BLOCKS];
+    struct lane lane[CHECK_LANES + 1];
+    struct block block[CHECK_RANKS * CHECK_BLOCKS + 1]; /* the last one is the host's */
 };
 extern struct world world;
 
@@ -68,6 +73,7 @@ void lanes_launch(uint32_t rank, lane_fn *fn, const void *parameters, uint32_t b
                   uint32_t threads);
 void lanes_run(void (*done)(uint32_t rank));
 extern unsigned char lanes_shared[CHECK_RANKS * CHECK_BLOCKS][CHECK_SHARED_BYTES];
+void lanes_be_host(void); /* between two lanes_run: loads are the host's */
 void lanes_pause(void); /* another lane may go on here */
 uint64_t chance(void);  /* the seed's next random number */
 void chance_seed(uint64_t seed);
@@ -78,6 +84,7 @@ void memory_set(const void *address, uint64_t value); /* as if it had always bee
 uint64_t memory_newest(const void *address);
 void memory_no_load(void); /* the last load was a poll that failed */
 void memory_settle(void);  /* and it was not */
+void memory_need_life(const char *what); /* of the current lane */
 bool clock_after(const struct lane *lane, struct moment moment);
 void clock_barrier(struct block *block, uint32_t lanes);
 void clock_kernel_end(uint32_t rank);
@@ -86,6 +93,11 @@ void clock_kernel_end(uint32_t rank);
 void races_reset(unsigned char *slabs, size_t slab_bytes, size_t head_bytes);
 /* The rank's buffer number `which` begins `offset` bytes into its room, and is new. */
 unsigned char *races_user(uint32_t rank, uint32_t which, size_t offset, size_t bytes);
+
+/* checker.cpp: nothing changes any more. Returns whether that is what the plan wants, and has
+ * done something about it. */
+bool driver_stuck(void);
+void driver_poll(void); /* a poll has failed */
 
 /* Prints what went wrong, and how to see it again; ends the process. */
 void failed(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));

@@ -5,6 +5,8 @@
 
 #include "tests/checker/kernels.h"
 
+static_assert(offsetof(struct ips_ring_shared, dead) == CHECK_SHARED_DEAD, "as watched");
+
 static void run_ll(const void *args)
 {
     ips_allreduce_ll(*static_cast<const struct ips_allreduce_args *>(args));

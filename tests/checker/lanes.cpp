@@ -139,8 +139,17 @@ static void go_on(void)
     jump(pick());
 }
 
+void lanes_be_host(void)
+{
+    world.current = &world.lane[world.lanes];
+    world.current->index = world.lanes;
+    world.current->block = CHECK_RANKS * CHECK_BLOCKS;
+}
+
 void lanes_pause(void)
 {
+    if (world.current->index == world.lanes)
+        return;
     if (!--burst)
         go_on();
 }
@@ -154,12 +163,16 @@ static void sleep_lane(void)
 static void barrier_complete(struct block *block)
 {
     const struct grid *grid = &grids[world.lane[block->first].rank];
+    const bool dead = block->tells && world.lane[block->first].dead;
     clock_barrier(block, grid->threads);
     block->arrived = 0;
     changed();
-    for (uint32_t i = 0; i < grid->threads; i++)
-        if (&world.lane[block->first + i] != world.current)
-            make_ready(&world.lane[block->first + i]);
+    for (uint32_t i = 0; i < grid->threads; i++) {
+        struct lane *lane = &world.lane[block->first + i];
+        lane->dead |= dead;
+        if (lane != world.current)
+            make_ready(lane);
+    }
 }
 
 extern "C" void check_barrier(void)
@@ -223,10 +236,11 @@ static void say_where(void)
 extern "C" void check_spin(void)
 {
     memory_no_load();
+    driver_poll();
     const uint32_t live = live_lanes();
     if (++world.quiet > 6 * live)
         world.fresh = true;
-    if (world.quiet > world.patience * live) {
+    if (world.quiet > world.patience * live && !driver_stuck()) {
         say_where();
         failed("deadlock: nothing is under way and every lane polls or waits");
     }

@@ -66,12 +66,11 @@ void memory_reset(unsigned char *slabs, size_t bytes)
     memset(atoms, 0, bytes / 8 * sizeof *atoms);
 }
 
-/* NULL: not between ranks (the page of the host). */
 static struct atom *atom_at(const void *address)
 {
     const size_t at = (size_t)((const unsigned char *)address - base);
     if (at >= size)
-        return NULL;
+        failed("a primitive of mem.h is used on what no one shares");
     if (at % 8)
         failed("an access to a slab is not aligned");
     return &atoms[at / 8];
@@ -147,11 +146,18 @@ void memory_no_load(void)
     world.current->loaded[0] = world.current->loaded[1] = NULL;
 }
 
+void memory_need_life(const char *what)
+{
+    if (world.current->dead)
+        failed("rank %u thread %u %s after it has seen the abort", world.current->rank,
+               world.current->thread, what);
+}
+
 void memory_settle(void)
 {
     struct lane *self = world.current;
     for (struct atom *&atom : self->loaded) {
-        if (atom)
+        if (atom && !self->dead) /* the dead leave their waits with what they have */
             atom->used = {self->index, self->epoch};
         atom = NULL;
     }
@@ -188,8 +194,6 @@ extern "C" uint64_t check_load(const uint64_t *address, int is_acquire)
     memory_settle();
     lanes_pause();
     struct atom *atom = atom_at(address);
-    if (!atom)
-        return __atomic_load_n(address, __ATOMIC_RELAXED);
     const struct version *version = take(atom, choose(atom));
     if (is_acquire)
         acquire(world.current, version);
@@ -201,8 +205,8 @@ extern "C" void check_load16(const void *address, uint64_t *value)
     memory_settle();
     lanes_pause();
     struct atom *atom = atom_at(address);
-    if (!atom || (uintptr_t)address % 16)
-        failed("a 16-byte load is not aligned or not of a slab");
+    if ((uintptr_t)address % 16)
+        failed("a 16-byte load is not aligned");
     uint32_t low = choose(atom), high = choose(atom + 1);
     /* Both halves are always stored together, so their versions have the same numbers. */
     if (world.temper.wide && atom[0].stores == atom[1].stores)
@@ -217,11 +221,13 @@ static void store(struct atom *atom, uint64_t value, bool release)
 {
     struct lane *self = world.current;
     const size_t at = (size_t)(atom - atoms) * 8;
+    if (at < world.slabs_bytes)
+        memory_need_life("stores");
     if (!clock_after(self, newest_of(atom)->stored))
         failed("rank %u stores at %zu over a store that did not happen before", self->rank, at);
     /* The same value (padding) may be used even before it is stored. */
     const bool same = value == newest_of(atom)->value;
-    if (!same && !world.aborted && !clock_after(self, atom->used))
+    if (!same && !clock_after(self, atom->used))
         failed("rank %u stores at %zu over what rank %u may still be reading", self->rank, at,
                world.lane[atom->used.lane].rank);
     atom->stores++;
@@ -242,10 +248,7 @@ extern "C" void check_store(uint64_t *address, uint64_t value, int release)
     memory_settle();
     lanes_pause();
     struct atom *atom = atom_at(address);
-    if (atom)
-        store(atom, value, release);
-    else
-        __atomic_store_n(address, value, __ATOMIC_RELAXED);
+    store(atom, value, release);
 }
 
 extern "C" void check_store16(void *address, uint64_t low, uint64_t high)
@@ -253,24 +256,35 @@ extern "C" void check_store16(void *address, uint64_t low, uint64_t high)
     memory_settle();
     lanes_pause();
     struct atom *atom = atom_at(address);
-    if (!atom || (uintptr_t)address % 16)
-        failed("a 16-byte store is not aligned or not into a slab");
+    if ((uintptr_t)address % 16)
+        failed("a 16-byte store is not aligned");
     store(atom, low, false);
     store(atom + 1, high, false);
 }
 
+/* Two words share 8 bytes. */
+static unsigned shift_of(const uint32_t *address)
+{
+    return (uintptr_t)address % 8 ? 32 : 0;
+}
+
 extern "C" uint32_t check_load_word(const uint32_t *address)
 {
-    memory_settle();
-    lanes_pause();
-    return __atomic_load_n(address, __ATOMIC_RELAXED);
+    const unsigned shift = shift_of(address);
+    const uint64_t both = check_load((const uint64_t *)(address - shift / 32), 0);
+    if (address == world.abort_word[world.current->rank])
+        world.current->dead |= (uint32_t)(both >> shift) != 0;
+    return (uint32_t)(both >> shift);
 }
 
 extern "C" void check_store_word(uint32_t *address, uint32_t value)
 {
     memory_settle();
     lanes_pause();
-    __atomic_store_n(address, value, __ATOMIC_RELAXED);
+    const unsigned shift = shift_of(address);
+    struct atom *atom = atom_at(address - shift / 32);
+    const uint64_t other = newest_of(atom)->value & ~(0xffffffffull << shift);
+    store(atom, other | (uint64_t)value << shift, false);
 }
 
 extern "C" uint64_t check_exchange(uint64_t *address, uint64_t value)

@@ -94,6 +94,8 @@ static void access_user(size_t at, size_t bytes, bool write)
         failed("rank %u: %zu bytes outside of a user's buffer", world.current->rank, bytes);
     if (at / CHECK_USER_BYTES / 2 != world.current->rank)
         failed("rank %u uses the buffer of another rank", world.current->rank);
+    if (write)
+        memory_need_life("writes to a user's buffer");
     for (size_t cell = in / 8; cell <= (in + bytes - 1) / 8; cell++)
         touch(&buffers[at / CHECK_USER_BYTES].cell[cell], write, "a user's buffer", cell * 8);
 }
@@ -105,6 +107,8 @@ static void access_slab(size_t at, size_t bytes, bool write)
         failed("rank %u: plain access to what peers share, at %zu", world.current->rank, in);
     if (at / slab_stride != world.current->rank)
         failed("rank %u: plain access to the slab of another rank", world.current->rank);
+    if (write)
+        memory_need_life("writes to the slab's head");
     for (size_t cell = in / 8; cell <= (in + bytes - 1) / 8; cell++)
         touch(&heads[world.current->rank][cell], write, "the slab's head", cell * 8);
 }
@@ -121,6 +125,8 @@ static void access(const void *address, size_t bytes, bool write)
     if (at < sizeof lanes_shared) {
         memory_settle();
         lanes_pause();
+        if (!write && at % CHECK_SHARED_BYTES == CHECK_SHARED_DEAD && *p)
+            world.current->dead = true;
         if (world.aborted) /* ips_ring_shared.dead goes from 0 to 1 at any time */
             return;
         touch_shared(&shared_cells[at / CHECK_SHARED_BYTES][at % CHECK_SHARED_BYTES / 8],

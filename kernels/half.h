@@ -5,7 +5,23 @@
 #ifndef IPS_KERNELS_HALF_H
 #define IPS_KERNELS_HALF_H
 
+#include <string.h>
+
 #include "kernels/mem.h"
+
+IPS_DEVICE uint32_t ips_float_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+IPS_DEVICE float ips_bits_float(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
@@ -31,22 +47,6 @@ IPS_DEVICE uint16_t ips_to_bfloat16(float value)
     return __bfloat16_as_ushort(__float2bfloat16_rn(value));
 }
 #else
-#include <string.h>
-
-IPS_DEVICE uint32_t ips_float_bits(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-IPS_DEVICE float ips_bits_float(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 IPS_DEVICE float ips_from_float16(uint16_t bits)
 {
     uint32_t sign = (uint32_t)(bits & 0x8000) << 16;

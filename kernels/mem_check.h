@@ -11,24 +11,9 @@
 #endif
 #include "kernels/mem.h"
 
-#define IPS_DEVICE static inline
-#define IPS_DEVICE_CALL static
-#define IPS_KERNEL extern "C" void
-#define IPS_PARAMETER const
-#define IPS_GLOBAL
-#define IPS_UNROLL
+#include "kernels/mem_lanes.h"
 
 extern "C" {
-unsigned check_thread(void);
-unsigned check_threads(void);
-unsigned check_block(void);
-unsigned check_blocks(void);
-void check_barrier(void);
-uint64_t check_shfl_xor(uint64_t value, unsigned lane_mask);
-uint32_t check_ballot(int predicate);
-void check_spin(void);
-uint64_t check_clock_ns(void);
-void *check_shared(void);
 void check_load16(const void *address, uint64_t *value); /* two halves */
 void check_store16(void *address, uint64_t low, uint64_t high);
 uint64_t check_load(const uint64_t *address, int acquire);
@@ -36,56 +21,6 @@ void check_store(uint64_t *address, uint64_t value, int release);
 uint32_t check_load_word(const uint32_t *address);
 void check_store_word(uint32_t *address, uint32_t value);
 uint64_t check_exchange(uint64_t *address, uint64_t value);
-}
-
-IPS_DEVICE unsigned ips_thread(void)
-{
-    return check_thread();
-}
-
-IPS_DEVICE unsigned ips_threads(void)
-{
-    return check_threads();
-}
-
-IPS_DEVICE unsigned ips_block(void)
-{
-    return check_block();
-}
-
-IPS_DEVICE unsigned ips_blocks(void)
-{
-    return check_blocks();
-}
-
-IPS_DEVICE void ips_barrier(void)
-{
-    check_barrier();
-}
-
-IPS_DEVICE uint64_t ips_shfl_xor(uint64_t value, unsigned lane_mask)
-{
-    return check_shfl_xor(value, lane_mask);
-}
-
-IPS_DEVICE uint32_t ips_ballot(bool predicate)
-{
-    return check_ballot(predicate);
-}
-
-IPS_DEVICE void ips_spin(void)
-{
-    check_spin();
-}
-
-IPS_DEVICE uint64_t ips_clock_ns(void)
-{
-    return check_clock_ns();
-}
-
-IPS_DEVICE void *ips_shared(void)
-{
-    return check_shared();
 }
 
 IPS_DEVICE struct ips_v4 ips_ld16(const void *address)

@@ -27,13 +27,6 @@ template <class T, class O> struct ips_integer {
     }
 };
 
-IPS_DEVICE float ips_word_float(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 struct ips_as_float16 {
     typedef float wide;
     typedef float ordered;
@@ -68,13 +61,11 @@ struct ips_as_float32 {
     static const int bits = 32;
     IPS_DEVICE float get(uint64_t raw)
     {
-        return ips_word_float((uint32_t)raw);
+        return ips_bits_float((uint32_t)raw);
     }
     IPS_DEVICE uint64_t put(float value)
     {
-        uint32_t raw;
-        memcpy(&raw, &value, sizeof raw);
-        return raw;
+        return ips_float_bits(value);
     }
 };
 

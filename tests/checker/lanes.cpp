@@ -175,7 +175,7 @@ static void barrier_complete(struct block *block)
     }
 }
 
-extern "C" void check_barrier(void)
+extern "C" void simgpu_barrier(void)
 {
     memory_settle();
     struct block *block = &world.block[world.current->block];
@@ -207,7 +207,7 @@ static void meet(struct warp *warp)
     lanes_pause();
 }
 
-extern "C" uint64_t check_shfl_xor(uint64_t value, unsigned lane_mask)
+extern "C" uint64_t simgpu_shfl_xor(uint64_t value, unsigned lane_mask)
 {
     struct warp *warp = &warps[world.current->index / WARP];
     uint64_t *values = warp->value[warp->meeting & 1];
@@ -217,7 +217,7 @@ extern "C" uint64_t check_shfl_xor(uint64_t value, unsigned lane_mask)
     return values[(self ^ lane_mask) % WARP];
 }
 
-extern "C" uint32_t check_ballot(int predicate)
+extern "C" uint32_t simgpu_ballot(int predicate)
 {
     struct warp *warp = &warps[world.current->index / WARP];
     uint32_t *votes = &warp->votes[warp->meeting & 1];
@@ -233,7 +233,7 @@ static void say_where(void)
                 grids[r].ready);
 }
 
-extern "C" void check_spin(void)
+extern "C" void simgpu_spin(void)
 {
     memory_no_load();
     driver_poll();
@@ -247,32 +247,32 @@ extern "C" void check_spin(void)
     go_on();
 }
 
-extern "C" unsigned check_thread(void)
+extern "C" unsigned simgpu_thread(void)
 {
     return world.current->thread;
 }
 
-extern "C" unsigned check_threads(void)
+extern "C" unsigned simgpu_threads(void)
 {
     return grids[world.current->rank].threads;
 }
 
-extern "C" unsigned check_block(void)
+extern "C" unsigned simgpu_block(void)
 {
     return world.current->block % CHECK_BLOCKS;
 }
 
-extern "C" unsigned check_blocks(void)
+extern "C" unsigned simgpu_blocks(void)
 {
     return grids[world.current->rank].blocks;
 }
 
-extern "C" uint64_t check_clock_ns(void)
+extern "C" uint64_t simgpu_clock_ns(void)
 {
     return ++world.ticks;
 }
 
-extern "C" void *check_shared(void)
+extern "C" void *simgpu_shared(void)
 {
     return lanes_shared[world.current->block];
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs AllReduce on an engine that was brought up, and takes it down. Enqueues only: per
- * call one capture query, one launch and one event, and no wait. */
+ * call one capture query, one wait of the stream, one launch and one event record, and no
+ * wait of the host. */
 #include "core/engine.h"
 
 #include <errno.h>
@@ -10,8 +11,8 @@
 #include "core/engine_private.h"
 #include "core/log.h"
 
-/* How long a rank that destroys its engine waits for the last credits of its successor.
- */
+/* How long a rank that destroys its engine waits for the last credits of its successor,
+ * and a rank that aborted for its own kernels. */
 #define QUIESCE_MS 2000
 
 static int fail(struct ips_engine *engine, int error)

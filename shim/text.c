@@ -64,6 +64,8 @@ void ips_text_json(struct ips_text *text, const char *string)
             ips_text_add(text, "\\%c", *at);
         else if (*at < 0x20 || *at == 0x7f)
             ips_text_add(text, "\\u%04x", *at);
+        else if (*at == 0xc2 && at[1] < 0xa0) /* control characters too: C1 */
+            ips_text_add(text, "\\u%04x", at[1]);
         else
             ips_text_add(text, "%.*s", length, (const char *)at);
         at += length ? length : 1;

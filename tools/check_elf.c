@@ -22,7 +22,7 @@ static struct image map_file(const char *path)
 {
     struct image image = {0};
     struct stat status;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not held up by a FIFO */
     if (fd < 0)
         return image;
     if (!fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_size > 0) {
@@ -59,12 +59,16 @@ static const char *string_at(struct image image, const Elf64_Shdr *table, uint64
     return memchr(text, 0, table->sh_size - at) ? text : "";
 }
 
+/* All NCCLs have fewer names; more are a file made to keep the reader busy. */
+#define MOST_NAMES 4096
+
 static void add_name(struct check_elf *elf, const char *name)
 {
     size_t count = 0;
     while (elf->names && elf->names[count])
         count++;
-    char **names = realloc(elf->names, (count + 2) * sizeof *names);
+    char **names =
+        count < MOST_NAMES ? realloc(elf->names, (count + 2) * sizeof *names) : NULL;
     if (!names)
         return;
     names[count] = strdup(name);
@@ -112,7 +116,7 @@ static void read_dynamic(struct image image, const Elf64_Shdr *section,
         const char *text = string_at(image, names, entries[i].d_un.d_val);
         if (entries[i].d_tag == DT_NEEDED)
             elf->needed[used++] = strdup(text);
-        else if (entries[i].d_tag == DT_SONAME)
+        else if (entries[i].d_tag == DT_SONAME && !elf->soname)
             elf->soname = strdup(text);
     }
 }
@@ -137,11 +141,12 @@ static void read_elf(struct image image, struct check_elf *elf)
     elf->is_static = head->e_type != ET_DYN && !has_loader(image, head);
     const Elf64_Shdr *sections =
         within(image, head->e_shoff, head->e_shnum, sizeof(Elf64_Shdr));
-    for (unsigned i = 0; sections && i < head->e_shnum; i++) {
+    /* Of each kind a file has one; 65535 that overlap would take hours. */
+    for (unsigned i = 0, symbols = 0; sections && i < head->e_shnum; i++) {
         if (sections[i].sh_link >= head->e_shnum)
             continue;
         const Elf64_Shdr *names = &sections[sections[i].sh_link];
-        if (sections[i].sh_type == SHT_DYNSYM)
+        if (sections[i].sh_type == SHT_DYNSYM && !symbols++)
             read_symbols(image, &sections[i], names, elf);
         else if (sections[i].sh_type == SHT_DYNAMIC && !elf->needed)
             read_dynamic(image, &sections[i], names, elf);

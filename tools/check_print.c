@@ -3,24 +3,27 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shim/text.h"
 #include "tools/check.h"
 
 static void quoted(const char *text)
 {
-    if (!text) {
-        fputs("null", stdout);
-        return;
-    }
-    putchar('"');
-    for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
-        if (*at == '"' || *at == '\\')
-            printf("\\%c", *at);
-        else if (*at < 0x20)
-            printf("\\u%04x", *at);
-        else
-            putchar(*at);
-    }
-    putchar('"');
+    struct ips_text json = {0};
+    ips_text_json(&json, text);
+    fputs(json.failed ? "null" : json.data, stdout);
+    ips_text_free(&json);
+}
+
+/* As JSON escapes it, without the quotes: paths and variables of a foreign process must
+ * not reach a terminal raw. */
+static const char *shown(const char *text)
+{
+    struct ips_text json = {0};
+    ips_text_json(&json, text);
+    if (json.failed || !json.data || json.data[0] != '"')
+        return "?";
+    json.data[json.used - 1] = '\0';
+    return json.data + 1;
 }
 
 static void key(const char *name, const char *value, int first)
@@ -91,17 +94,19 @@ static void print_json(const struct check_report *report, unsigned fixes)
 static void print_process(const struct check_process *process)
 {
     const char *global = global_path(process);
-    printf("process %d, %s\n", process->pid, process->program);
-    printf("  global scope: %s%s\n", global ? global : "nobody answers the nccl names",
+    printf("process %d, %s\n", process->pid, shown(process->program));
+    printf("  global scope: %s%s\n",
+           global ? shown(global) : "nobody answers the nccl names",
            global ? kind_of(process, global) : "");
     for (size_t i = 0; check_path_variables[i]; i++) {
         const char *path = check_variable(process, check_path_variables[i]);
         if (path)
-            printf("  %s: %s%s\n", check_path_variables[i], path, kind_of(process, path));
+            printf("  %s: %s%s\n", check_path_variables[i], shown(path),
+                   kind_of(process, path));
     }
     for (size_t i = 0; i < process->nobjects; i++)
         if (process->objects[i].elf->exports_nccl)
-            printf("  loaded: %s%s\n", process->objects[i].path,
+            printf("  loaded: %s%s\n", shown(process->objects[i].path),
                    kind_of(process, process->objects[i].path));
     const struct check_calls *calls = &process->calls;
     if (calls->known)
@@ -125,8 +130,8 @@ void check_print(const struct check_report *report, int json)
             print_process(&report->processes[i]);
     for (size_t i = 0; i < report->nfindings; i++)
         printf("%s %s: %s\n    %s\n", report->findings[i].fix ? "fix " : "note",
-               report->findings[i].id, report->findings[i].text,
-               report->findings[i].remedy);
+               report->findings[i].id, shown(report->findings[i].text),
+               shown(report->findings[i].remedy));
     if (fixes)
         printf("%u to fix\n", fixes);
     else

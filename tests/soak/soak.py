@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""At least 100,000 random AllReduces on the CPU stand-in, every element of every rank checked.
+Every run takes a new seed, which it prints; IPS_SOAK_SEED gives one.
+
+IPS_SOAK_CALLS gives another number of calls: with 10000000 it is the long run, for hours and
+with at most four ranks, whose figures are printed at the end."""
+import functools
+import itertools
+import os
+import random
+
+import harness as h
+import soaking
+
+SOAK = os.environ["IPS_SOAK"]
+BROKEN = os.environ["IPS_SOAK_BROKEN"]
+SEED = int(os.environ.get("IPS_SOAK_SEED") or random.SystemRandom().getrandbits(32))
+LEAST = 100000
+CALLS = int(os.environ.get("IPS_SOAK_CALLS") or LEAST)
+LONG = CALLS > 1000000
+
+# Which sizes take which protocol: (LL up to, LL128 up to, channels, options). In the last one
+# calls are cut into several pieces.
+PROFILES = {
+    "short": ("512", "2K", 8, ["--large", 5]),
+    "LL": ("3K", "3500", 4, ["--large", 3]),
+    "LL128": ("64", "64K", 2, ["--large", 5]),
+    "Simple": ("32", "64", 8, ["--large", 5]),
+    "long": ("64K", "256K", 1, ["--large", 100, "--max-bytes", 2 << 20]),
+}
+
+# Share of the calls in a hundred, by ranks and profile: what is quick comes often.
+SHARES = {
+    2: {"short": 33, "LL": 15, "LL128": 12, "Simple": 8, "long": 1},
+    3: {"short": 7, "LL": 4, "LL128": 3, "Simple": 2, "long": 1},
+    4: {"short": 5, "LL": 3, "LL128": 2, "Simple": 1, "long": 1},
+    8: {"short": 0.5, "LL": 0.6, "LL128": 0.5, "Simple": 0.2, "long": 0.2},
+}
+LONG_SHARES = {
+    2: {"short": 30, "LL": 15, "LL128": 10, "Simple": 7, "long": 3},
+    3: {"short": 8, "LL": 4, "LL128": 3, "Simple": 3, "long": 1},
+    4: {"short": 6, "LL": 5, "LL128": 3, "Simple": 2, "long": 1},
+}
+done = []
+
+
+def environment(profile, libraries=h.SIMGPU):
+    ll, ll128, channels, _ = PROFILES[profile]
+    return dict(h.clean_environment(), IPS_SHIM=h.SHIM, LD_LIBRARY_PATH=libraries,
+                SIMGPU_DEVICES="8", IPCSHIM_LL_MAX_BYTES=ll, IPCSHIM_LL128_MAX_BYTES=ll128,
+                IPCSHIM_MAX_BYTES="1G", IPCSHIM_MAX_CHANNELS=str(channels))
+
+
+def soak(ranks, profile, calls, seed, libraries=h.SIMGPU):
+    arguments = ["--calls", calls, "--remake", 60, *PROFILES[profile][3]]
+    return soaking.run(SOAK, arguments, ranks, seed, environment(profile, libraries),
+                       60 + calls)  # a rank that is stuck says so long before
+
+
+def part(ranks, profile, calls, seed):
+    run = soak(ranks, profile, calls, seed)
+    h.expect(not run.complaints, f"seed {seed}, IPS_SOAK_SEED={SEED}: " +
+             "\n".join(run.complaints[:20] + run.output.splitlines()[-20:]))
+    done.append(run.result)
+    print(f"# seed {seed}: {soaking.describe(run.result)}", flush=True)
+
+
+def total():
+    """All of it was done, and all three protocols, eager and replayed."""
+    calls = sum(result["calls"] for result in done)
+    elements = sum(result["elements"] for result in done)
+    seconds = sum(result["seconds"] for result in done)
+    print(f"# {calls} calls, {elements} elements checked, {seconds:.0f} s", flush=True)
+    h.expect(calls >= CALLS, f"{calls} calls, not {CALLS}")
+    for how, protocol in itertools.product(("eager", "replayed"), soaking.PROTOCOLS):
+        h.expect(sum(result[how][protocol] for result in done) * 20 > calls / 10,
+                 f"few calls of {protocol} were {how}")
+
+
+def control():
+    """On a driver that turns a bit over in one of 100,000 stores."""
+    run = soak(2, "short", 20000, SEED, f"{BROKEN}:{h.SIMGPU}")
+    reports = [line for line in run.complaints if line.startswith("WRONG")]
+    h.expect(reports, "nothing was reported\n" + run.output[-2000:])
+    for word in (f"seed {SEED} ", "rank ", "element ", "expected ", "got ", "call "):
+        h.expect(word in reports[0], f"{word!r} is missing in: {reports[0]}")
+
+
+def tests():
+    yield "a wrong element is reported", control
+    seed = SEED
+    for ranks, profiles in (LONG_SHARES if LONG else SHARES).items():
+        for profile, share in profiles.items():
+            seed += 1
+            calls = round(CALLS * share / 100)
+            yield (f"{calls} calls, {ranks} ranks, {profile}",
+                   functools.partial(part, ranks, profile, calls, seed))
+    yield f"{CALLS} calls in all", total
+
+
+if __name__ == "__main__":
+    assert sum(sum(shares.values()) for shares in SHARES.values()) > 99.9
+    assert sum(sum(shares.values()) for shares in LONG_SHARES.values()) > 99.9
+    print(f"# seed {SEED}", flush=True)
+    h.main(list(tests()))

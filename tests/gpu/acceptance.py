@@ -8,6 +8,7 @@ library only. What is not installed is skipped with a reason.
   NCCL_LIB_DIR     folder of libnccl.so.2; several ranks on one GPU take 2.30 or newer
   ALL_REDUCE_PERF  nccl-tests' all_reduce_perf, built with MPI=1
   OUT              folder for logs (default: a new one under /tmp)
+  SOAK_SECONDS     of the soak in all (default: 300); SOAK_SEED repeats one
   ACCEPTANCE_QUICK not empty: nccl-tests with 8 ranks and with graphs only
 """
 import argparse
@@ -248,10 +249,12 @@ def sanitizer(ipcshim):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(ROOT / "build"))
-    parser.add_argument("--only", default="conformance,links,sanitizer,bench,nccl-tests,torch,programs")
+    parser.add_argument("--only", default="conformance,links,sanitizer,bench,nccl-tests,torch,programs,"
+                        "soak,negative")
     options = parser.parse_args()
     only = options.only.split(",")
     import programs  # which uses this file
+    import soak  # likewise
     ipcshim = f"{options.build}/tools/ipcshim"
     shim = f"{options.build}/shim/libipcshim.so"
     OUT.mkdir(parents=True, exist_ok=True)
@@ -265,7 +268,7 @@ def main():
         sanitizer(ipcshim)
     if gpu_count() >= 2 and "torch" in only:
         torch(ipcshim)
-    if {"bench", "nccl-tests", "programs"} & set(only) or ("torch" in only and gpu_count() < 2):
+    if {"bench", "nccl-tests", "programs", "soak", "negative"} & set(only) or ("torch" in only and gpu_count() < 2):
         with Mps():
             if "bench" in only:
                 benches(ipcshim)
@@ -275,6 +278,10 @@ def main():
                 torch(ipcshim)
             if "programs" in only:
                 programs.run_all(ipcshim)
+            if "soak" in only:
+                soak.soak_all(options.build)
+            if "negative" in only:
+                soak.negative_control(options.build)
     count = {v: RESULTS.count(v) for v in ("ok", "FAIL", "SKIP")}
     print(f"{count['ok']} passed, {count['FAIL']} failed, {count['SKIP']} skipped")
     return 1 if count["FAIL"] else 0

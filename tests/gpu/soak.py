@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The soak on a GPU, part of acceptance.py: random AllReduces, eager and replayed, filled and
+checked by kernels, every element of every rank."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import acceptance as a
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "soak"))
+import soaking  # noqa: E402
+
+# By name: (LL up to, LL128 up to, options). In the first all protocols carry short messages,
+# in the second each carries those that it is made for, and several pieces.
+PROFILES = {
+    "short": ("1K", "8K", ["--large", 20, "--max-bytes", 4 << 20]),
+    "all sizes": ("64K", "1M", ["--large", 300, "--max-bytes", 32 << 20]),
+}
+
+
+def soak(build, ranks, profile, seconds, seed):
+    ll, ll128, options = PROFILES[profile]
+    env = a.environment(IPS_SHIM=f"{build}/shim/libipcshim.so", IPCSHIM_LL_MAX_BYTES=ll,
+                        IPCSHIM_LL128_MAX_BYTES=ll128, IPCSHIM_MAX_BYTES="1G")
+    arguments = ["--seconds", seconds, "--remake", 5000, *options]
+    return soaking.run(f"{build}/tests/soak/ips-soak", arguments, ranks, seed, env,
+                       seconds + 90)
+
+
+def soak_all(build):
+    """SOAK_SECONDS in all."""
+    seconds = int(os.environ.get("SOAK_SECONDS") or 300)
+    seed = int(os.environ.get("SOAK_SEED") or 0) or int.from_bytes(os.urandom(4), "little")
+    for ranks in (2, 8):
+        for profile in PROFILES:
+            name = f"soak, {ranks} ranks, {profile}"
+            run = soak(build, ranks, profile, max(seconds // (2 * len(PROFILES)), 1), seed)
+            (a.OUT / (name.replace(", ", "-").replace(" ", "-") + ".log")).write_text(run.output)
+            what = soaking.describe(run.result) if run.result else ""
+            a.report(name, "FAIL" if run.complaints else "ok", f"seed {seed}: {what}")
+            print("\n".join(run.complaints[:10]), end="\n" if run.complaints else "", flush=True)
+            seed += 1
+
+
+def negative_control(build):
+    """A barrier removed is seen; the delay that makes room for the fault is not."""
+    done = subprocess.run([sys.executable, str(HERE / "negative_control.py"), "--build", build,
+                           "--device", "gpu"], env=a.environment(), capture_output=True,
+                          text=True)
+    (a.OUT / "negative-control.log").write_text(done.stdout + done.stderr)
+    for line in done.stdout.splitlines():
+        print("  " + line, flush=True)
+    print("".join(done.stderr.splitlines(True)[-10:]), end="", flush=True)
+    a.report("negative control: a barrier removed", "FAIL" if done.returncode else "ok")

@@ -96,6 +96,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seconds", type=int, default=20, help="of each of the two soaks")
     options = parser.parse_args()
+    options.build = os.path.abspath(options.build)
     good = True
     for names, wrong_wanted in ((["delay"], False), (["delay", "no barrier"], True)):
         with tempfile.TemporaryDirectory(prefix="ipcshim-negative-") as folder:

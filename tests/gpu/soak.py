@@ -22,6 +22,7 @@ PROFILES = {
 
 def soak(build, ranks, profile, seconds, seed):
     ll, ll128, options = PROFILES[profile]
+    build = os.path.abspath(build)
     env = a.environment(IPS_SHIM=f"{build}/shim/libipcshim.so", IPCSHIM_LL_MAX_BYTES=ll,
                         IPCSHIM_LL128_MAX_BYTES=ll128, IPCSHIM_MAX_BYTES="1G")
     arguments = ["--seconds", seconds, "--remake", 5000, *options]

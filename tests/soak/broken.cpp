@@ -10,9 +10,10 @@ static void soak_broken_store(struct ips_buffer buffer, uint64_t offset, struct 
                               uint32_t bytes)
 {
     ips_store(buffer, offset, v, bytes);
-    if (bytes && __atomic_add_fetch(&soak_stores, 1, __ATOMIC_RELAXED) %
-                         SOAK_BROKEN_EVERY == 0)
-        buffer.base[offset + (bytes < buffer.element ? bytes : buffer.element) - 1] ^= 0x80;
+    if (bytes &&
+        __atomic_add_fetch(&soak_stores, 1, __ATOMIC_RELAXED) % SOAK_BROKEN_EVERY == 0)
+        buffer.base[offset + (bytes < buffer.element ? bytes : buffer.element) - 1] ^=
+            0x80;
 }
 
 #define ips_store soak_broken_store

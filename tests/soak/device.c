@@ -41,7 +41,8 @@ static int open_module(struct soak_device *d)
                     "loading the kernels (built without nvcc?)");
     for (unsigned i = 0; i < SOAK_WORKS && !error; i++) {
         int unused; /* asking makes a kernel resident: a late load could wait for ours */
-        error = try(gpu->cuModuleGetFunction(&d->kernel[i], d->module, names[i]), names[i]);
+        error =
+            try(gpu->cuModuleGetFunction(&d->kernel[i], d->module, names[i]), names[i]);
         if (!error)
             error = try(gpu->cuFuncGetAttribute(&unused, 0, d->kernel[i]), names[i]);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The data of a soak and what an AllReduce must make of it, for host and device: any thread
- * computes any element of any rank from the call's number, so that a GPU fills and checks
- * without the host. The inputs are those of tools/reference.c bit by bit, and the results
- * are judged by the bound derived there; test_payload.c compares the two. */
+/* The data of a soak and what an AllReduce must make of it, for host and device: any
+ * thread computes any element of any rank from the call's number, so that a GPU fills and
+ * checks without the host. The inputs are those of tools/reference.c bit by bit, and the
+ * results are judged by the bound derived there; test_payload.c compares the two. */
 #ifndef IPS_TESTS_SOAK_PAYLOAD_H
 #define IPS_TESTS_SOAK_PAYLOAD_H
 
@@ -42,8 +42,8 @@ SOAK_FN uint64_t soak_mix(uint64_t x)
 
 SOAK_FN unsigned soak_bytes(uint32_t type)
 {
-    return type <= IPS_UINT8                             ? 1
-           : type == IPS_FLOAT16 || type == IPS_BFLOAT16 ? 2
+    return type <= IPS_UINT8                                                ? 1
+           : type == IPS_FLOAT16 || type == IPS_BFLOAT16                    ? 2
            : type == IPS_INT32 || type == IPS_UINT32 || type == IPS_FLOAT32 ? 4
                                                                             : 8;
 }
@@ -61,7 +61,10 @@ SOAK_FN int soak_is_signed(uint32_t type)
 /* Bits of a float's mantissa, and of its exponent. */
 SOAK_FN unsigned soak_mantissa(uint32_t type)
 {
-    return type == IPS_FLOAT16 ? 10 : type == IPS_BFLOAT16 ? 7 : type == IPS_FLOAT32 ? 23 : 52;
+    return type == IPS_FLOAT16    ? 10
+           : type == IPS_BFLOAT16 ? 7
+           : type == IPS_FLOAT32  ? 23
+                                  : 52;
 }
 
 SOAK_FN unsigned soak_exponent(uint32_t type)
@@ -74,9 +77,11 @@ SOAK_FN uint64_t soak_mask(unsigned bits)
     return bits >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << bits) - 1;
 }
 
-SOAK_FN uint64_t soak_pack(uint32_t type, uint64_t sign, uint64_t exponent, uint64_t mantissa)
+SOAK_FN uint64_t soak_pack(uint32_t type, uint64_t sign, uint64_t exponent,
+                           uint64_t mantissa)
 {
-    return sign << (8 * soak_bytes(type) - 1) | exponent << soak_mantissa(type) | mantissa;
+    return sign << (8 * soak_bytes(type) - 1) | exponent << soak_mantissa(type) |
+           mantissa;
 }
 
 SOAK_FN double soak_from_bits(uint64_t bits)
@@ -102,7 +107,8 @@ SOAK_FN double soak_value(uint32_t type, uint64_t bits)
     const uint64_t sign = bits >> 15 & 1, mantissa = bits & soak_mask(width);
     const unsigned exponent = (unsigned)(bits >> width) & top, bias = top >> 1;
     if (exponent == top)
-        return soak_from_bits(sign << 63 | (uint64_t)2047 << 52 | mantissa << (52 - width));
+        return soak_from_bits(sign << 63 | (uint64_t)2047 << 52 |
+                              mantissa << (52 - width));
     if (exponent) /* normal */
         return soak_from_bits(sign << 63 | (uint64_t)(exponent + 1023 - bias) << 52 |
                               mantissa << (52 - width));
@@ -113,12 +119,14 @@ SOAK_FN double soak_value(uint32_t type, uint64_t bits)
 /* k / 4 for k from -8 to 8. */
 SOAK_FN uint64_t soak_quarters(uint32_t type, int k)
 {
-    const unsigned width = soak_mantissa(type), bias = (1u << (soak_exponent(type) - 1)) - 1;
+    const unsigned width = soak_mantissa(type),
+                   bias = (1u << (soak_exponent(type) - 1)) - 1;
     const uint64_t size = (uint64_t)(k < 0 ? -k : k);
     const unsigned log = size >= 8 ? 3 : size >= 4 ? 2 : size >= 2 ? 1 : 0;
     if (!k)
         return 0;
-    return soak_pack(type, k < 0, bias + log - 2, size << (width - log) & soak_mask(width));
+    return soak_pack(type, k < 0, bias + log - 2,
+                     size << (width - log) & soak_mask(width));
 }
 
 SOAK_FN uint64_t soak_special(uint32_t type, uint64_t random)
@@ -144,7 +152,8 @@ SOAK_FN uint64_t soak_rank_seed(const struct soak_payload *p, uint32_t rank)
 }
 
 /* One element of the input of the rank that the seed stands for. */
-SOAK_FN uint64_t soak_element(const struct soak_payload *p, uint64_t rank_seed, uint64_t index)
+SOAK_FN uint64_t soak_element(const struct soak_payload *p, uint64_t rank_seed,
+                              uint64_t index)
 {
     const uint64_t random = soak_mix(rank_seed + index);
     if (!soak_is_float(p->type))
@@ -155,7 +164,8 @@ SOAK_FN uint64_t soak_element(const struct soak_payload *p, uint64_t rank_seed, 
     if (p->values == SOAK_EXACT && p->op != IPS_PROD)
         return soak_quarters(p->type, (int)(random % 17) - 8);
     if (p->values == SOAK_EXACT)
-        return soak_pack(p->type, random & 1, bias + (random >> 1 & 1) - (random >> 2 & 1), 0);
+        return soak_pack(p->type, random & 1,
+                         bias + (random >> 1 & 1) - (random >> 2 & 1), 0);
     const uint64_t exponent =
         p->op == IPS_PROD ? bias - 1 + (random >> 1 & 1) : bias - 6 + (random >> 1 & 7);
     return soak_pack(p->type, random & 1, exponent,
@@ -168,11 +178,13 @@ SOAK_FN int64_t soak_signed(unsigned bytes, uint64_t x)
     return (int64_t)(x << shift) >> shift;
 }
 
-SOAK_FN uint64_t soak_fold_integer(const struct soak_payload *p, uint64_t total, uint64_t x)
+SOAK_FN uint64_t soak_fold_integer(const struct soak_payload *p, uint64_t total,
+                                   uint64_t x)
 {
     const unsigned bytes = soak_bytes(p->type);
-    const int less = soak_is_signed(p->type) ? soak_signed(bytes, x) < soak_signed(bytes, total)
-                                             : x < total;
+    const int less = soak_is_signed(p->type)
+                         ? soak_signed(bytes, x) < soak_signed(bytes, total)
+                         : x < total;
     if (p->op == IPS_PROD)
         return (total * x) & soak_mask(8 * bytes);
     if (p->op == IPS_SUM || p->op == IPS_AVG)
@@ -188,7 +200,8 @@ SOAK_FN uint64_t soak_end_integer(const struct soak_payload *p, uint64_t total)
         return total;
     if (!soak_is_signed(p->type))
         return total / p->nranks;
-    return (uint64_t)(soak_signed(bytes, total) / (int64_t)p->nranks) & soak_mask(8 * bytes);
+    return (uint64_t)(soak_signed(bytes, total) / (int64_t)p->nranks) &
+           soak_mask(8 * bytes);
 }
 
 /* The format's nearest value to 1/n, ties to even: what NCCL multiplies by for avg. */
@@ -243,7 +256,8 @@ SOAK_FN struct soak_expected soak_expect_sum(const struct soak_payload *p,
                                              const uint64_t *seeds, uint64_t index)
 {
     const double c = p->op == IPS_AVG ? soak_reciprocal(p->type, p->nranks) : 1;
-    struct soak_expected e = {soak_value(p->type, soak_element(p, seeds[0], index)) * c, 0, 0, 0};
+    struct soak_expected e = {soak_value(p->type, soak_element(p, seeds[0], index)) * c,
+                              0, 0, 0};
     double size = fabs(e.value);
     for (uint32_t r = 1; r < p->nranks; r++) {
         const double v = soak_value(p->type, soak_element(p, seeds[r], index)) * c;
@@ -252,14 +266,15 @@ SOAK_FN struct soak_expected soak_expect_sum(const struct soak_payload *p,
     }
     const uint32_t roundings = p->nranks - (p->op != IPS_AVG);
     if ((p->values == SOAK_RANDOM || p->op == IPS_AVG) && isfinite(size)) /* not exact */
-        e.bound = soak_growth(p->type, roundings) * size +
-                  soak_growth(IPS_FLOAT64, p->nranks + 1) * size; /* the reference's own */
+        e.bound =
+            soak_growth(p->type, roundings) * size +
+            soak_growth(IPS_FLOAT64, p->nranks + 1) * size; /* the reference's own */
     return e;
 }
 
 /* `seeds`: of every rank. */
-SOAK_FN struct soak_expected soak_expect(const struct soak_payload *p, const uint64_t *seeds,
-                                         uint64_t index)
+SOAK_FN struct soak_expected soak_expect(const struct soak_payload *p,
+                                         const uint64_t *seeds, uint64_t index)
 {
     if (!soak_is_float(p->type))
         return soak_expect_integer(p, seeds, index);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random calls. Most are short, because many calls find more than much data; lengths are
- * spread evenly over their logarithm, and some sit at the edges of what the wire knows. */
+ * spread evenly over their logarithm, and some sit at the edges of what the wire knows.
+ */
 #include "tests/soak/plan.h"
 
 #include "kernels/wire.h"
@@ -19,8 +20,13 @@ static uint64_t log_uniform(uint64_t *state, uint64_t most, unsigned octaves)
 /* Around a few whole lines, units, slots or slots of all ranks. */
 static uint64_t at_edge(uint64_t *state, uint32_t nranks, uint64_t most)
 {
-    static const uint32_t units[] = {8,   16,  120, 128, IPS_LL_SLOT_BYTES / 2,
-                                     120 * IPS_LL128_SLOT_LINES, IPS_SIMPLE_SLOT_BYTES};
+    static const uint32_t units[] = {8,
+                                     16,
+                                     120,
+                                     128,
+                                     IPS_LL_SLOT_BYTES / 2,
+                                     120 * IPS_LL128_SLOT_LINES,
+                                     IPS_SIMPLE_SLOT_BYTES};
     uint64_t bytes = units[random_below(state, sizeof units / sizeof units[0])];
     if (random_chance(state, 50))
         bytes *= nranks;
@@ -37,8 +43,8 @@ static struct soak_shape random_shape(const struct soak_options *o, uint64_t *st
     int large = random_below(state, 1000) < o->large;
     uint64_t most = large || room < SMALL_BYTES ? room : SMALL_BYTES;
     int edge = random_chance(state, 20);
-    uint64_t length = edge ? at_edge(state, o->nranks, most)
-                           : log_uniform(state, most, large ? 7 : 12);
+    uint64_t length =
+        edge ? at_edge(state, o->nranks, most) : log_uniform(state, most, large ? 7 : 12);
     shape.count = (length + bytes - 1) / bytes;
     if (edge)
         shape.count += random_below(state, 3); /* one less, right, one more */
@@ -77,13 +83,14 @@ void soak_plan_round(const struct soak_options *options, uint64_t index,
     for (unsigned i = 0; i < ret->nbatches; i++) {
         struct soak_batch *batch = &ret->batch[i];
         unsigned kind = random_below(&state, 10);
-        *batch = (struct soak_batch){
-            .kind = kind < 5 ? SOAK_EAGER : kind < 6 ? SOAK_GROUP : SOAK_REPLAY,
-            .comm = random_below(&state, SOAK_COMMS),
-            .graph = random_below(&state, SOAK_GRAPHS)};
+        *batch = (struct soak_batch){.kind = kind < 5   ? SOAK_EAGER
+                                             : kind < 6 ? SOAK_GROUP
+                                                        : SOAK_REPLAY,
+                                     .comm = random_below(&state, SOAK_COMMS),
+                                     .graph = random_below(&state, SOAK_GRAPHS)};
         if (batch->kind != SOAK_REPLAY)
-            random_calls(options, &state, random_chance(&state, 50) ? 1 : SOAK_BATCH_CALLS,
-                         batch);
+            random_calls(options, &state,
+                         random_chance(&state, 50) ? 1 : SOAK_BATCH_CALLS, batch);
     }
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of a soak, the same on all ranks: a pure function of the options. Rounds follow
- * each other without a barrier, each a list of batches; a batch is one or several calls one
- * after the other on one stream, or the replay of a graph that holds a batch. */
+/* The calls of a soak, the same on all ranks: a pure function of the options. Rounds
+ * follow each other without a barrier, each a list of batches; a batch is one or several
+ * calls one after the other on one stream, or the replay of a graph that holds a batch.
+ */
 #ifndef IPS_TESTS_SOAK_PLAN_H
 #define IPS_TESTS_SOAK_PLAN_H
 
 #include <stdint.h>
 
-#define SOAK_COMMS 2 /* the second one counts the ranks backwards */
+#define SOAK_COMMS 2  /* the second one counts the ranks backwards */
 #define SOAK_GRAPHS 2 /* of each communicator */
 #define SOAK_STREAMS 3
 #define SOAK_BATCH_CALLS 6

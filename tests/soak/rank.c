@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank: issues the plan's calls through whatever answers to ncclAllReduce, each between
- * a work that fills its input and one that checks its output, and looks at the tally when a
- * round has ended. What only concerns this rank (streams, alignment, in place or not,
- * delays) is chosen by a random state of its own. */
+/* One rank: issues the plan's calls through whatever answers to ncclAllReduce, each
+ * between a work that fills its input and one that checks its output, and looks at the
+ * tally when a round has ended. What only concerns this rank (streams, alignment, in
+ * place or not, delays) is chosen by a random state of its own. */
 #include "tests/soak/rank.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,8 @@
 
 #define WAIT_S 60
 #define MISALIGNED 16 /* elements, at most */
-#define CALL_ROOM(bytes) (((bytes) + 2 * SOAK_GUARD + (MISALIGNED + 1) * 8 + 511) / 256 * 256)
+#define CALL_ROOM(bytes) \
+    (((bytes) + 2 * SOAK_GUARD + (MISALIGNED + 1) * 8 + 511) / 256 * 256)
 
 /* A batch as this rank issues it. */
 struct issue {
@@ -31,7 +32,7 @@ struct issue {
 struct graph {
     gpu_graph_exec exec;
     gpu_ptr arena, replay;
-    uint64_t serial;
+    uint64_t serial, launches;
     struct issue issue;
 };
 
@@ -47,14 +48,15 @@ struct rank {
     nccl_comm comm[SOAK_COMMS];
     struct graph graph[SOAK_COMMS][SOAK_GRAPHS];
     struct issue issue[SOAK_ROUND_BATCHES]; /* of the running round */
-    uint64_t graphs, next_number, local; /* made; of an eager call; random state */
+    uint64_t graphs, next_number, local;    /* made; of an eager call; random state */
 };
 
 static int nccl_check(struct rank *r, int error, const char *what)
 {
     if (!error)
         return 0;
-    fprintf(stderr, "soak: rank %u: %s: %s\n", r->rank, what, r->nccl.GetErrorString(error));
+    fprintf(stderr, "soak: rank %u: %s: %s\n", r->rank, what,
+            r->nccl.GetErrorString(error));
     return -1;
 }
 
@@ -75,7 +77,8 @@ static void lay_out(struct rank *r, const struct soak_batch *batch, gpu_ptr at,
         const struct soak_shape *shape = &batch->call[i];
         unsigned bytes = soak_bytes(shape->type);
         uint64_t room = CALL_ROOM(shape->count * bytes);
-        int aligned = random_chance(&r->local, 50), in_place = random_chance(&r->local, 30);
+        int aligned = random_chance(&r->local, 50),
+            in_place = random_chance(&r->local, 30);
         gpu_ptr in = at + SOAK_GUARD, out = at + room + SOAK_GUARD;
         in += aligned ? 0 : bytes * random_below(&r->local, MISALIGNED + 1);
         out += aligned ? 0 : bytes * random_below(&r->local, MISALIGNED + 1);
@@ -167,6 +170,7 @@ static int make_graph(struct rank *r, unsigned comm, struct graph *graph)
     struct capture capture = {r, graph};
     struct soak_batch batch;
     graph->serial = r->graphs++;
+    graph->launches = 0;
     soak_plan_graph(r->options, graph->serial, &batch);
     batch.comm = comm;
     lay_out(r, &batch, graph->arena, soak_graph_number(graph->serial), graph->replay,
@@ -183,7 +187,8 @@ static int make_comm(struct rank *r, unsigned c)
     struct soak_page *page = r->page;
     int nranks = (int)r->options->nranks;
     int rank = c + 1 == SOAK_COMMS ? nranks - 1 - (int)r->rank : (int)r->rank;
-    if (r->rank == 0 && nccl_check(r, r->nccl.GetUniqueId(&page->id[c]), "ncclGetUniqueId"))
+    if (r->rank == 0 &&
+        nccl_check(r, r->nccl.GetUniqueId(&page->id[c]), "ncclGetUniqueId"))
         return -1;
     if (fleet_barrier(&page->sync) ||
         nccl_check(r, r->nccl.CommInitRank(&r->comm[c], nranks, page->id[c], rank),
@@ -196,13 +201,27 @@ static int make_comm(struct rank *r, unsigned c)
     return 0;
 }
 
+/* Every replay had data of its own only if the device has counted them all. */
+static int end_graph(struct rank *r, struct graph *graph)
+{
+    uint64_t replays = 0;
+    if (device_download(&r->device.device, &replays, graph->replay, 8, r->stream[0]))
+        return -1;
+    r->device.device.cuGraphExecDestroy(graph->exec);
+    graph->exec = NULL;
+    if (replays == graph->launches)
+        return 0;
+    fprintf(stderr, "soak: rank %u: %llu launches of a graph, but %llu replays\n", r->rank,
+            (unsigned long long)graph->launches, (unsigned long long)replays);
+    return -1;
+}
+
 /* No call of it is under way. */
 static int end_comm(struct rank *r, unsigned c)
 {
-    for (unsigned g = 0; g < SOAK_GRAPHS; g++) {
-        r->device.device.cuGraphExecDestroy(r->graph[c][g].exec);
-        r->graph[c][g].exec = NULL;
-    }
+    for (unsigned g = 0; g < SOAK_GRAPHS; g++)
+        if (end_graph(r, &r->graph[c][g]))
+            return -1;
     return nccl_check(r, r->nccl.CommDestroy(r->comm[c]), "ncclCommDestroy");
 }
 
@@ -222,6 +241,7 @@ static int run_batch(struct rank *r, struct soak_batch *batch, struct issue *iss
         struct graph *graph = &r->graph[batch->comm][batch->graph];
         soak_plan_graph(r->options, graph->serial, batch);
         foresee(r, batch, 1);
+        graph->launches++;
         return r->device.device.cuGraphLaunch(graph->exec, r->stream[s]);
     }
     lay_out(r, batch, r->arena[s], r->next_number, 0, issue);
@@ -270,8 +290,8 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Whether the round is to be run. Rank 0 ends it all one round after the one that it is about
- * to begin: no rank can have ended a round that rank 0 has not begun. */
+/* Whether the round is to be run. Rank 0 ends it all one round after the one that it is
+ * about to begin: no rank can have ended a round that rank 0 has not begun. */
 static int goes_on(struct rank *r, uint64_t index, double start)
 {
     uint64_t *last = &r->page->last_round;
@@ -286,8 +306,8 @@ static int goes_on(struct rank *r, uint64_t index, double start)
 
 /* --- beginning and end --- */
 
-/* Every work once, before any kernel can wait for another: what a first launch still has to
- * arrange may wait for the device. */
+/* Every work once, before any kernel can wait for another: what a first launch still has
+ * to arrange may wait for the device. */
 static int warm_up(struct rank *r)
 {
     struct soak_batch batch = {.ncalls = 1, .call = {{.type = IPS_INT32, .count = 1}}};

@@ -6,7 +6,8 @@
 
 #include "policy/policy.h"
 
-static const char *const whats[] = {"", "input changed: ", "byte before the output changed: ",
+static const char *const whats[] = {"",
+                                    "input changed: ", "byte before the output changed: ",
                                     "byte after the output changed: "};
 static const char *const values[] = {"random", "exact", "special"};
 
@@ -43,8 +44,8 @@ void soak_report_wrong(const struct soak_options *o, unsigned rank, uint64_t rou
     const struct soak_first *first = &tally->first;
     const struct soak_payload *p = &first->payload;
     flockfile(stdout);
-    printf("WRONG: seed %llu ranks %u round %llu: ", (unsigned long long)o->seed, o->nranks,
-           (unsigned long long)round);
+    printf("WRONG: seed %llu ranks %u round %llu: ", (unsigned long long)o->seed,
+           o->nranks, (unsigned long long)round);
     print_number(o, first->number);
     printf(", %s %s (%s), rank %u element %llu: %s", ips_type_name((int)p->type),
            ips_op_name((int)p->op), values[p->values], rank,

@@ -2,8 +2,8 @@
 /* Random AllReduce calls, every element of every rank checked:
  *   ips-soak --ranks N --seed S (--calls C | --seconds T) [--max-bytes B] [--large L]
  *            [--remake R] [--delay D]
- * The ranks are processes with IPS_SHIM preloaded. Ends with 0 when nothing was wrong, and
- * prints what was done as one JSON line. */
+ * The ranks are processes with IPS_SHIM preloaded. Ends with 0 when nothing was wrong,
+ * and prints what was done as one JSON line. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,10 +26,11 @@ static void name_rank(unsigned rank, void *arg)
 static int read_options(struct soak_options *o, int argc, char **argv, int *ret_fd)
 {
     static const struct option options[] = {
-        {"ranks", 1, NULL, 'n'},     {"seed", 1, NULL, 's'},  {"calls", 1, NULL, 'c'},
-        {"seconds", 1, NULL, 't'},   {"large", 1, NULL, 'l'}, {"remake", 1, NULL, 'r'},
-        {"max-bytes", 1, NULL, 'b'}, {"delay", 1, NULL, 'd'}, {"page", 1, NULL, 'p'},
-        {0}};
+        {"ranks", 1, NULL, 'n'},     {"seed", 1, NULL, 's'},
+        {"calls", 1, NULL, 'c'},     {"seconds", 1, NULL, 't'},
+        {"large", 1, NULL, 'l'},     {"remake", 1, NULL, 'r'},
+        {"max-bytes", 1, NULL, 'b'}, {"delay", 1, NULL, 'd'},
+        {"page", 1, NULL, 'p'},      {0}};
     int option;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         unsigned long long number = optarg ? strtoull(optarg, NULL, 0) : 0;
@@ -65,8 +66,8 @@ static int read_options(struct soak_options *o, int argc, char **argv, int *ret_
             return -1;
         }
     }
-    return o->nranks < IPS_MIN_RANKS || o->nranks > IPS_MAX_RANKS || o->max_bytes < 4096 ||
-                   (!o->calls && o->seconds <= 0)
+    return o->nranks < IPS_MIN_RANKS || o->nranks > IPS_MAX_RANKS ||
+                   o->max_bytes < 4096 || (!o->calls && o->seconds <= 0)
                ? -1
                : 0;
 }
@@ -89,14 +90,15 @@ static void print_result(const struct soak_page *page, double seconds)
         elements += page->count[r].elements;
         wrong += page->count[r].wrong;
     }
-    printf("{\"ranks\": %u, \"seed\": %llu, \"calls\": %llu, \"elements\": %llu, "
-           "\"wrong\": %llu, \"seconds\": %.1f, \"rounds\": %llu, \"communicators\": %llu, "
-           "\"captured\": %llu, \"nccl\": %llu",
-           page->options.nranks, (unsigned long long)page->options.seed,
-           (unsigned long long)c->calls, (unsigned long long)elements,
-           (unsigned long long)wrong, seconds, (unsigned long long)c->rounds,
-           (unsigned long long)c->comms, (unsigned long long)c->captured,
-           (unsigned long long)c->nccl);
+    printf(
+        "{\"ranks\": %u, \"seed\": %llu, \"calls\": %llu, \"elements\": %llu, "
+        "\"wrong\": %llu, \"seconds\": %.1f, \"rounds\": %llu, \"communicators\": %llu, "
+        "\"captured\": %llu, \"nccl\": %llu",
+        page->options.nranks, (unsigned long long)page->options.seed,
+        (unsigned long long)c->calls, (unsigned long long)elements,
+        (unsigned long long)wrong, seconds, (unsigned long long)c->rounds,
+        (unsigned long long)c->comms, (unsigned long long)c->captured,
+        (unsigned long long)c->nccl);
     print_protocols("eager", c->eager);
     print_protocols("replayed", c->replayed);
     printf("}\n");
@@ -134,8 +136,8 @@ int main(int argc, char **argv)
         return 2;
     }
     int inherited = fd >= 0;
-    struct soak_page *page = inherited ? fleet_attach(fd, sizeof *page)
-                                       : fleet_share(sizeof *page, &fd);
+    struct soak_page *page =
+        inherited ? fleet_attach(fd, sizeof *page) : fleet_share(sizeof *page, &fd);
     if (!page)
         return 2;
     if (inherited)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The soak's data and its judgement against tools/reference.c, which is written differently
- * and computes in long double: the same inputs bit by bit, and the same verdict on outputs
- * from right over slightly off to wrong, for every type, operation, kind of values and
- * number of ranks. */
+/* The soak's data and its judgement against tools/reference.c, which is written
+ * differently and computes in long double: the same inputs bit by bit, and the same
+ * verdict on outputs from right over slightly off to wrong, for every type, operation,
+ * kind of values and number of ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,8 @@
 
 static unsigned long compared, failures, accepted, refused;
 
-static void fail(const struct soak_payload *p, const char *what, uint64_t index, uint64_t bits)
+static void fail(const struct soak_payload *p, const char *what, uint64_t index,
+                 uint64_t bits)
 {
     if (failures++ < 20)
         printf("%s %s values %u ranks %u: %s, element %llu 0x%llx\n",
@@ -76,7 +77,8 @@ static uint64_t nearest(const struct soak_payload *p, const struct soak_expected
 }
 
 /* float64's bound is wider here, by what a reference in doubles itself rounds. */
-static int may_differ(const struct soak_payload *p, const struct soak_expected *e, int mine)
+static int may_differ(const struct soak_payload *p, const struct soak_expected *e,
+                      int mine)
 {
     return p->type == IPS_FLOAT64 && e->bound > 0 && mine;
 }
@@ -91,9 +93,10 @@ static void same_verdict(const struct soak_payload *p)
     for (uint64_t i = 0; i < COUNT; i++) {
         struct soak_expected e = soak_expect(p, seeds, i);
         uint64_t base = nearest(p, &e);
-        for (int off = -14; off <= 14; off++, compared++) {
-            uint64_t bits = off == 14 ? base ^ (uint64_t)1 << (8 * bytes - 1)
-                                      : (base + (uint64_t)(int64_t)off);
+        for (int off = -14; off <= 15; off++, compared++) {
+            uint64_t bits = off == 15   ? 0 /* also where NaN is expected */
+                            : off == 14 ? base ^ (uint64_t)1 << (8 * bytes - 1)
+                                        : (base + (uint64_t)(int64_t)off);
             bits &= soak_mask(8 * bytes);
             int mine = soak_right(p, &e, bits);
             int theirs = !ips_payload_check(&reference, i, 1, &bits, NULL);
@@ -110,12 +113,12 @@ int main(void)
         for (uint32_t op = 0; op < IPS_OPS; op++)
             for (uint32_t values = 0; values < SOAK_VALUES; values++)
                 for (uint32_t n = IPS_MIN_RANKS; n <= IPS_MAX_RANKS; n++) {
-                    struct soak_payload p = {soak_mix(type * 1000 + op * 100 + n), n, type, op,
-                                             values};
+                    struct soak_payload p = {soak_mix(type * 1000 + op * 100 + n), n,
+                                             type, op, values};
                     same_inputs(&p);
                     same_verdict(&p);
                 }
-    printf("%lu comparisons, %lu taken, %lu refused, %lu differ\n", compared, accepted, refused,
-           failures);
+    printf("%lu comparisons, %lu taken, %lu refused, %lu differ\n", compared, accepted,
+           refused, failures);
     return failures || !accepted || !refused ? EXIT_FAILURE : EXIT_SUCCESS;
 }

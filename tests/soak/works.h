@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a soak puts on a stream around each AllReduce: fill the input, check the output, and
- * in a graph count the replay. On a GPU these are kernels (works.cu), on the CPU stand-in
- * host functions (works_host.c); the code is the same. A thread takes every stride-th
- * element. */
+/* What a soak puts on a stream around each AllReduce: fill the input, check the output,
+ * and in a graph count the replay. On a GPU these are kernels (works.cu), on the CPU
+ * stand-in host functions (works_host.c); the code is the same. A thread takes every
+ * stride-th element. */
 #ifndef IPS_TESTS_SOAK_WORKS_H
 #define IPS_TESTS_SOAK_WORKS_H
 
@@ -50,8 +50,8 @@ SOAK_FN uint64_t soak_number(const struct soak_call *c)
 
 SOAK_FN struct soak_payload soak_payload_of(const struct soak_call *c, uint64_t number)
 {
-    struct soak_payload p = {soak_mix(c->seed ^ soak_mix(number)), c->nranks, c->type, c->op,
-                             c->values};
+    struct soak_payload p = {soak_mix(c->seed ^ soak_mix(number)), c->nranks, c->type,
+                             c->op, c->values};
     return p;
 }
 
@@ -89,7 +89,8 @@ SOAK_FN void soak_store(void *base, unsigned bytes, uint64_t index, uint64_t val
 /* Nanoseconds that this rank's fill of this call takes longer, mostly none. */
 SOAK_FN uint64_t soak_delay_ns(const struct soak_call *c, uint64_t number)
 {
-    const uint64_t random = soak_mix(c->seed + soak_mix(number * IPS_MAX_RANKS + c->rank));
+    const uint64_t random =
+        soak_mix(c->seed + soak_mix(number * IPS_MAX_RANKS + c->rank));
     if (!c->delay || random % c->delay)
         return 0;
     return 1000 + (random >> 32) % 200000;
@@ -141,7 +142,8 @@ SOAK_FN void soak_wrong(const struct soak_call *c, uint64_t number, uint64_t ele
 }
 
 SOAK_FN void soak_check_guards(const struct soak_call *c, uint64_t number,
-                               const struct soak_payload *p, uint64_t first, uint64_t stride)
+                               const struct soak_payload *p, uint64_t first,
+                               uint64_t stride)
 {
     const unsigned char *before = (const unsigned char *)c->out - SOAK_GUARD;
     const unsigned char *after =
@@ -169,7 +171,8 @@ SOAK_FN void soak_check(const struct soak_call *c, uint64_t first, uint64_t stri
         if (!soak_right(&p, &e, got))
             soak_wrong(c, number, i, SOAK_RESULT, got, &p, &e);
         if (c->in != c->out) {
-            const struct soak_expected own = {0, 0, soak_element(&p, seeds[c->rank], i), 0};
+            const struct soak_expected own = {0, 0, soak_element(&p, seeds[c->rank], i),
+                                              0};
             const uint64_t in = soak_load(c->in, bytes, i);
             if (in != own.bits)
                 soak_wrong(c, number, i, SOAK_INPUT, in, &p, &own);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A soak's works as host functions of a stream: for the CPU stand-in, where device memory is
- * the host's. */
+/* A soak's works as host functions of a stream: for the CPU stand-in, where device memory
+ * is the host's. */
 #include "tests/soak/works_host.h"
 
 #include <time.h>

@@ -4,9 +4,11 @@
 #include "core/gpu.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "core/load.h"
 #include "core/log.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -32,6 +34,22 @@ static const char *fill(void *handle, const struct symbol *symbols, size_t count
     return NULL;
 }
 
+/* A library that is not there is no fault; one that is refused is for the user to know,
+ * once. */
+static void *open_library(const char *name)
+{
+    static int told;
+    void *handle = NULL;
+    const char *cause;
+    int error = ips_load(name, &handle, &cause);
+    if (error)
+        ips_log(error == -EPERM && !__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED)
+                    ? IPS_LOG_WARN
+                    : IPS_LOG_INFO,
+                "%s is not loaded: %s", name, cause);
+    return handle;
+}
+
 static int gpu_open(void)
 {
     static const struct symbol symbols[] = {
@@ -39,11 +57,9 @@ static int gpu_open(void)
         IPS_GPU_CALLS(X)
 #undef X
     };
-    void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!handle) {
-        ips_log(IPS_LOG_INFO, "no CUDA driver: %s", dlerror());
+    void *handle = open_library("libcuda.so.1");
+    if (!handle)
         return 0;
-    }
     const char *missing = fill(handle, symbols, sizeof symbols / sizeof symbols[0]);
     if (missing) {
         static int told;
@@ -75,7 +91,7 @@ static int nvml_open(void)
         {&nvml_table.nvmlDeviceGetHandleByPciBusId, "nvmlDeviceGetHandleByPciBusId_v2"},
         {&nvml_table.nvmlDeviceGetP2PStatus, "nvmlDeviceGetP2PStatus"},
     };
-    void *handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *handle = open_library("libnvidia-ml.so.1");
     if (!handle)
         return -1;
     if (fill(handle, symbols, sizeof symbols / sizeof symbols[0]))

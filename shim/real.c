@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/load.h"
 #include "core/log.h"
 #include "shim/settings.h"
 
@@ -82,31 +83,46 @@ static int accept(void *handle, const char *how, struct library *found)
     return 0;
 }
 
-static int accept_path(const char *path, int flags, const char *how,
-                       struct library *found)
+static int accept_handle(void *handle, const char *how, struct library *found)
 {
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | flags);
-    if (!handle)
-        return 0;
     int good = accept(handle, how, found);
     if (!good)
         dlclose(handle);
     return good;
 }
 
+static int accept_loaded(const char *path, const char *how, struct library *found)
+{
+    void *handle = loaded(path);
+    return handle && accept_handle(handle, how, found);
+}
+
 static int from_setting(struct library *found)
 {
     static int warned;
     const char *path = ips_settings_nccl_lib();
+    const char *cause = "it exports no ncclAllReduce of its own";
+    void *handle;
     if (!path)
         return 0;
-    if (accept_path(path, 0, "IPCSHIM_NCCL_LIB", found))
+    if (!ips_load(path, &handle, &cause) &&
+        accept_handle(handle, "IPCSHIM_NCCL_LIB", found))
         return 1;
-    const char *cause = dlerror();
     if (!__atomic_exchange_n(&warned, 1, __ATOMIC_RELAXED))
         ips_log(IPS_LOG_WARN, "IPCSHIM_NCCL_LIB=%s is no NCCL (%s); looking elsewhere",
-                path, cause ? cause : "it exports no ncclAllReduce of its own");
+                path, cause);
     return 0;
+}
+
+static int from_library_path(struct library *found)
+{
+    static int warned;
+    void *handle;
+    const char *cause;
+    int error = ips_load("libnccl.so.2", &handle, &cause);
+    if (error == -EPERM && !__atomic_exchange_n(&warned, 1, __ATOMIC_RELAXED))
+        ips_log(IPS_LOG_WARN, "libnccl.so.2 is not loaded: %s", cause);
+    return !error && accept_handle(handle, "the library path", found);
 }
 
 static int from_caller(const void *caller, struct library *found)
@@ -148,13 +164,15 @@ static int from_wheel(const struct objects *objects, struct library *found)
     for (size_t i = 0; i < objects->count; i++) {
         const char *path = objects->path[i];
         char beside[PATH_MAX];
+        const char *cause;
+        void *handle;
         if (strncmp(base_name(path), "libtorch", 8) != 0)
             continue;
         int length =
             snprintf(beside, sizeof beside, "%.*s../../nvidia/nccl/lib/libnccl.so.2",
                      (int)(base_name(path) - path), path);
-        if (length < (int)sizeof beside &&
-            accept_path(beside, 0, "the wheel beside PyTorch", found))
+        if (length < (int)sizeof beside && !ips_load(beside, &handle, &cause) &&
+            accept_handle(handle, "the wheel beside PyTorch", found))
             return 1;
     }
     return 0;
@@ -163,7 +181,7 @@ static int from_wheel(const struct objects *objects, struct library *found)
 static int from_loaded(const struct objects *objects, struct library *found)
 {
     for (size_t i = 0; i < objects->count; i++)
-        if (accept_path(objects->path[i], RTLD_NOLOAD, "the loaded objects", found))
+        if (accept_loaded(objects->path[i], "the loaded objects", found))
             return 1;
     return 0;
 }
@@ -172,15 +190,15 @@ static int look(const void *caller, struct library *found)
 {
     if (from_setting(found) || accept(RTLD_NEXT, "the preload order", found) ||
         from_caller(caller, found) ||
-        accept_path("libnccl.so.2", RTLD_NOLOAD, "the loaded libnccl.so.2", found) ||
-        accept_path("libnccl.so", RTLD_NOLOAD, "the loaded libnccl.so", found))
+        accept_loaded("libnccl.so.2", "the loaded libnccl.so.2", found) ||
+        accept_loaded("libnccl.so", "the loaded libnccl.so", found))
         return 1;
     struct objects *objects = calloc(1, sizeof *objects);
     if (!objects)
         return 0;
     dl_iterate_phdr(collect, objects);
     int good = from_loaded(objects, found) || from_wheel(objects, found) ||
-               accept_path("libnccl.so.2", 0, "the library path", found);
+               from_library_path(found);
     for (size_t i = 0; i < objects->count; i++)
         free(objects->path[i]);
     free(objects);

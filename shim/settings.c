@@ -61,7 +61,8 @@ const struct ips_setting ips_settings_table[] = {
      "What is printed on stderr. warn: only what needs attention. info: also which "
      "communicators the engine serves, and why not the others."},
     {"IPCSHIM_NCCL_LIB", TEXT, MEMBER(nccl_lib), 0, 0, NULL, 0,
-     "Path of the real libnccl.so.2, where the search does not find the right one."},
+     "Absolute path of the real libnccl.so.2, where the search does not find the right "
+     "one. Nothing is loaded from a relative path."},
     {"IPCSHIM_HOOK_DLSYM", SWITCH, MEMBER(hook_dlsym), 0, 1, NULL, 0,
      "1: libipcshim-dlsym.so, preloaded after libipcshim.so, also leads the nccl names that "
      "a program looks up with dlsym in a library of its choice to the shim."},

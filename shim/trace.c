@@ -154,30 +154,58 @@ static int start_writer(void)
     return -error;
 }
 
-/* A regular file or a device; a pipe must have its reader already, and is never waited
- * for. */
+/* What is wrong with a file that was there before, or NULL. In a directory that others
+ * write to, it may be a trap: a link to a file of this user's, or their own to read. */
+static const char *trap(int fd)
+{
+    struct stat status;
+    if (fstat(fd, &status))
+        return strerror(errno);
+    if (S_ISCHR(status.st_mode)) /* only root makes devices */
+        return NULL;
+    if (!S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode))
+        return "it is no file";
+    if (status.st_uid != geteuid())
+        return "it belongs to another user";
+    return status.st_nlink > 1 ? "it has a second name (a hard link)" : NULL;
+}
+
+/* Makes the file, or takes one that is there; a link is not followed, and a FIFO must
+ * have its reader already and is never waited for. Gives a descriptor, or -1 with the
+ * cause. */
+static int open_safely(const char *path, const char **ret_cause)
+{
+    const int flags =
+        O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    int fd = open(path, flags | O_CREAT | O_EXCL, 0600);
+    if (fd >= 0)
+        return fd;
+    *ret_cause = strerror(errno);
+    if (errno != EEXIST)
+        return -1;
+    fd = open(path, flags);
+    *ret_cause = fd < 0 ? strerror(errno) : trap(fd);
+    if (fd >= 0 && *ret_cause) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
 static int open_file(const struct ips_trace_config *config)
 {
     char path[PATH_MAX];
-    struct stat status;
+    const char *cause;
     int error = ips_trace_expand(config->path, owner, config->rank, path, sizeof path);
     if (error) {
         ips_log(IPS_LOG_WARN, "IPCSHIM_TRACE: no trace, the path is too long or empty");
         return error;
     }
-    file = open(path,
-                O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK |
-                    O_NOCTTY,
-                0600);
-    if (file >= 0 && fstat(file, &status) == 0 && !S_ISDIR(status.st_mode))
-        return 0;
-    error = errno ? -errno : -EISDIR;
-    ips_log(IPS_LOG_WARN, "IPCSHIM_TRACE: no trace, can't open %s: %s", path,
-            strerror(-error));
+    file = open_safely(path, &cause);
     if (file >= 0)
-        close(file);
-    file = -1;
-    return error;
+        return 0;
+    ips_log(IPS_LOG_WARN, "IPCSHIM_TRACE: no trace, can't open %s: %s", path, cause);
+    return -EACCES;
 }
 
 static int start_file(const struct ips_trace_config *config)

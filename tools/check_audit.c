@@ -26,11 +26,11 @@ static pid_t owner; /* who noted last: a fork changes it */
 static void append(const char *line, size_t length)
 {
     char path[PATH_MAX];
-    const char *directory = getenv("IPS_CHECK_DIR");
+    const char *directory = secure_getenv("IPS_CHECK_DIR");
     if (!directory)
         return;
     snprintf(path, sizeof path, "%s/%d", directory, (int)getpid());
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
     if (write(fd, line, length) < 0)
@@ -59,6 +59,8 @@ static void note_environment(void)
 {
     static const char *const names[] = {"LD_", "IPCSHIM_", "VLLM_NCCL_", "SGLANG_",
                                         "FASTVIDEO_NCCL_"};
+    if (!secure_getenv("IPS_CHECK_DIR"))
+        return;
     for (char **entry = environ; entry && *entry; entry++)
         for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
             if (!strncmp(*entry, names[i], strlen(names[i])) && !strchr(*entry, '\n'))

@@ -109,6 +109,14 @@ static void judge_nccl_lib(struct check_report *report,
     const char *path = check_variable(process, "IPCSHIM_NCCL_LIB");
     if (!path || !strchr(path, '/'))
         return;
+    if (*path != '/') {
+        ADD(1, "nccl-lib",
+            check_text("IPCSHIM_NCCL_LIB names %s, a relative path, and the shim loads "
+                       "nothing from one",
+                       path),
+            check_text("IPCSHIM_NCCL_LIB=%s", absolute(path)));
+        return;
+    }
     const struct check_elf *elf = check_elf_of(process->root, path);
     if (!elf->exports_nccl || elf->is_shim)
         ADD(1, "nccl-lib",

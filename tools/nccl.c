@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/load.h"
+
 const char *nccl_api_load(void *handle, struct nccl_api *api)
 {
     const struct {
@@ -28,8 +30,7 @@ const char *nccl_api_load(void *handle, struct nccl_api *api)
 void *nccl_real_open(const char **ret_error)
 {
     const char *path = getenv("IPCSHIM_NCCL_LIB");
-    void *handle = dlopen(path && *path ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!handle)
-        *ret_error = dlerror();
+    void *handle = NULL;
+    ips_load(path && *path ? path : "libnccl.so.2", &handle, ret_error);
     return handle;
 }

@@ -146,9 +146,12 @@ int place_preload(void)
         return -1;
     for (unsigned i = 0; i < 2; i++) {
         const char *old = getenv(path_variables[i]);
-        /* Whoever named a NCCL there still wants that one behind the shim. */
+        char full[PATH_MAX];
+        /* Whoever named a NCCL there still wants that one behind the shim, which takes no
+         * relative path. */
         if (old && *old && strcmp(old, shim))
-            setenv("IPCSHIM_NCCL_LIB", old, 0);
+            setenv("IPCSHIM_NCCL_LIB",
+                   strchr(old, '/') && realpath(old, full) ? full : old, 0);
         setenv(path_variables[i], shim, 1);
     }
     return 0;

@@ -399,7 +399,7 @@ def main():
     parser.add_argument("argument", nargs="?")
     for name in ("shim", "engine-shim", "fake", "fake-renamed", "old", "innocent", "program",
                  "engine-program"):
-        parser.add_argument("--" + name)
+        parser.add_argument("--" + name, type=os.path.abspath)
     options = parser.parse_args()
     try:
         cases[options.case](options)

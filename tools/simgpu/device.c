@@ -23,7 +23,7 @@ static void child(void)
 
 static long long number(const char *name, long long otherwise)
 {
-    const char *text = getenv(name);
+    const char *text = secure_getenv(name);
     return text && *text ? atoll(text) : otherwise;
 }
 
@@ -34,7 +34,7 @@ static void read_settings(void)
     sim_settings.driver_version = (int)number("SIMGPU_DRIVER_VERSION", 13000);
     sim_settings.no_peer = number("SIMGPU_NO_PEER", 0) != 0;
     sim_settings.mem_bytes = (size_t)number("SIMGPU_MEM_BYTES", 4ll << 30);
-    sim_settings.link = getenv("SIMGPU_LINK");
+    sim_settings.link = secure_getenv("SIMGPU_LINK");
     for (int i = 0; i < SIM_MAX_DEVICES; i++)
         sim_contexts[i].device = i;
     pthread_atfork(NULL, NULL, child);

@@ -44,9 +44,9 @@ static void start(const char *prefix)
     if (!ready) {
         char name[64];
         snprintf(name, sizeof name, "%s_FAIL", prefix);
-        parse_rules(getenv(name));
+        parse_rules(secure_getenv(name));
         snprintf(name, sizeof name, "%s_LOG", prefix);
-        const char *path = getenv(name);
+        const char *path = secure_getenv(name);
         if (path && *path)
             log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
         __atomic_store_n(&ready, 1, __ATOMIC_RELEASE);

@@ -23,7 +23,7 @@ uint64_t sim_nccl_now_ns(void)
 
 static uint64_t timeout_ns(void)
 {
-    const char *text = getenv("SIMNCCL_TIMEOUT_S");
+    const char *text = secure_getenv("SIMNCCL_TIMEOUT_S");
     return (uint64_t)(text && *text ? atoi(text) : TIMEOUT_S) * 1000000000u;
 }
 

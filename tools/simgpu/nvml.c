@@ -38,7 +38,7 @@ static struct nvmlDevice_st devices[DEVICES_MAX];
 
 static int number(const char *name, int otherwise)
 {
-    const char *text = getenv(name);
+    const char *text = secure_getenv(name);
     return text && *text ? atoi(text) : otherwise;
 }
 

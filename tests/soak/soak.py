@@ -3,8 +3,10 @@
 """At least 100,000 random AllReduces on the CPU stand-in, every element of every rank checked.
 Every run takes a new seed, which it prints; IPS_SOAK_SEED gives one.
 
-IPS_SOAK_CALLS gives another number of calls: with 10000000 it is the long run, for hours and
-with at most four ranks, whose figures are printed at the end."""
+IPS_SOAK_CALLS gives another number of calls. The long run takes hours, with at most four ranks,
+and prints its figures at the end:
+
+    IPS_SOAK_CALLS=10000000 meson test -C BUILD soak --timeout-multiplier 0 --verbose"""
 import functools
 import itertools
 import os
@@ -19,6 +21,7 @@ SEED = int(os.environ.get("IPS_SOAK_SEED") or random.SystemRandom().getrandbits(
 LEAST = 100000
 CALLS = int(os.environ.get("IPS_SOAK_CALLS") or LEAST)
 LONG = CALLS > 1000000
+TURNS = -(-CALLS // 500000)  # what is long is cut into parts that tell of themselves
 
 # Which sizes take which protocol: (LL up to, LL128 up to, channels, options). In the last one
 # calls are cut into several pieces.
@@ -45,16 +48,14 @@ LONG_SHARES = {
 done = []
 
 
-def environment(profile, libraries=h.SIMGPU):
-    ll, ll128, channels, _ = PROFILES[profile]
-    return dict(h.clean_environment(), IPS_SHIM=h.SHIM, LD_LIBRARY_PATH=libraries,
-                SIMGPU_DEVICES="8", IPCSHIM_LL_MAX_BYTES=ll, IPCSHIM_LL128_MAX_BYTES=ll128,
-                IPCSHIM_MAX_BYTES="1G", IPCSHIM_MAX_CHANNELS=str(channels))
-
-
-def soak(ranks, profile, calls, seed, libraries=h.SIMGPU):
-    arguments = ["--calls", calls, "--remake", 60, *PROFILES[profile][3]]
-    return soaking.run(SOAK, arguments, ranks, seed, environment(profile, libraries),
+def soak(ranks, profile, calls, seed, env=None):
+    ll, ll128, channels, options = PROFILES[profile]
+    variables = dict(h.clean_environment(), IPS_SHIM=h.SHIM, SIMGPU_DEVICES="8",
+                     IPCSHIM_MAX_BYTES="1G", IPCSHIM_LL_MAX_BYTES=ll,
+                     IPCSHIM_LL128_MAX_BYTES=ll128, IPCSHIM_MAX_CHANNELS=str(channels),
+                     **{"LD_LIBRARY_PATH": h.SIMGPU, **(env or {})})
+    arguments = ["--calls", calls, "--remake", 60, *options]
+    return soaking.run(SOAK, arguments, ranks, seed, variables,
                        60 + calls)  # a rank that is stuck says so long before
 
 
@@ -78,24 +79,29 @@ def total():
                  f"few calls of {protocol} were {how}")
 
 
-def control():
-    """On a driver that turns a bit over in one of 100,000 stores."""
-    run = soak(2, "short", 20000, SEED, f"{BROKEN}:{h.SIMGPU}")
+def control(fault, profile):
+    """On a driver whose device code has a fault, and without: what broken.cpp says."""
+    env = {"LD_LIBRARY_PATH": f"{BROKEN}:{h.SIMGPU}"}
+    run = soak(2, profile, 20000, SEED, dict(env, SOAK_FAULT=fault))
     reports = [line for line in run.complaints if line.startswith("WRONG")]
     h.expect(reports, "nothing was reported\n" + run.output[-2000:])
     for word in (f"seed {SEED} ", "rank ", "element ", "expected ", "got ", "call "):
         h.expect(word in reports[0], f"{word!r} is missing in: {reports[0]}")
+    run = soak(2, profile, 500, SEED, env)
+    h.expect(not run.complaints, "without the fault: " + "\n".join(run.complaints))
 
 
 def tests():
-    yield "a wrong element is reported", control
+    yield "a bit turned over is reported", functools.partial(control, "bit", "short")
+    yield "barriers removed are reported", functools.partial(control, "barrier", "Simple")
     seed = SEED
-    for ranks, profiles in (LONG_SHARES if LONG else SHARES).items():
+    shares = LONG_SHARES if LONG else SHARES
+    for _, (ranks, profiles) in itertools.product(range(TURNS), shares.items()):
         for profile, share in profiles.items():
             seed += 1
-            calls = round(CALLS * share / 100)
-            yield (f"{calls} calls, {ranks} ranks, {profile}",
-                   functools.partial(part, ranks, profile, calls, seed))
+            calls = -(-CALLS * share // (100 * TURNS))
+            yield (f"{calls:.0f} calls, {ranks} ranks, {profile}",
+                   functools.partial(part, ranks, profile, int(calls), seed))
     yield f"{CALLS} calls in all", total
 
 

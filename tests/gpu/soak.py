@@ -27,7 +27,7 @@ def soak(build, ranks, profile, seconds, seed):
                         IPCSHIM_LL128_MAX_BYTES=ll128, IPCSHIM_MAX_BYTES="1G")
     arguments = ["--seconds", seconds, "--remake", 5000, *options]
     return soaking.run(f"{build}/tests/soak/ips-soak", arguments, ranks, seed, env,
-                       seconds + 90)
+                       seconds + 150)
 
 
 def soak_all(build):

@@ -4,6 +4,7 @@
  * one function, which either goes on to the next phase, or declines, or is called again.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "core/links.h"
 #include "core/log.h"
 #include "core/rendezvous.h"
+#include "core/watch.h"
 
 #define PROBE_LIMIT_NS 30000000000ull
 #define PROBE_DEADLINE_NS 500000000ull
@@ -35,6 +37,18 @@ static int in_child; /* of a fork: the parent's set-up is not ours to touch */
 void ips_core_child(void)
 {
     in_child = 1;
+}
+
+void ips_core_exit(void)
+{
+    ips_segment_unlink_all();
+}
+
+/* What a killed process has left: looked for once, where there is a use for it. */
+static void sweep_names(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, ips_segment_sweep_names);
 }
 
 static struct ips_record *record_of(const struct ips_bringup *b, int rank)
@@ -77,6 +91,7 @@ struct ips_bringup *ips_bringup_create(const struct ips_bringup_config *config,
         return NULL;
     }
     b->config = *config;
+    sweep_names();
     int error = ips_rendezvous_join(&b->meeting, config, ret_reason);
     if (error) {
         ips_log(error == -EUSERS ? IPS_LOG_INFO : IPS_LOG_WARN,
@@ -126,8 +141,10 @@ static void export_slab(struct ips_bringup *b)
     if (error)
         snprintf(reason, sizeof reason, "no stream: %s", ips_gpu_error(error));
     if (!error)
-        error = ips_slab_create(&b->slab, b->device, record_of(b, 0)->channels,
-                                b->config.mem_max, b->stream, reason);
+        error = ips_slab_create(
+            &b->slab, b->device, record_of(b, 0)->channels,
+            ips_segment_control(&b->meeting.segment, b->meeting.segment.slot),
+            b->config.mem_max, b->stream, reason);
     if (!error)
         error = ips_slab_export(&b->slab, own(b), reason);
     ips_gpu_leave(gpu, pushed);
@@ -222,8 +239,9 @@ static void make_engine(struct ips_bringup *b)
     if (!error) {
         engine->device = b->device;
         engine->channels = record_of(b, 0)->channels;
-        engine->report_ns = b->config.report_ns;
-        error = ips_gpu_enter(b->device->gpu, b->device->context, &pushed);
+        engine->watch.report_s = b->config.report_s;
+        engine->watch.timeout_s = b->config.timeout_s;
+        error = ips_watch_start() || ips_gpu_enter(b->device->gpu, b->device->context, &pushed);
     }
     if (!error) {
         error = ips_order_init(&engine->order, b->device->gpu);
@@ -250,7 +268,7 @@ static void verify_probe(struct ips_bringup *b)
     if (!bad) {
         make_engine(b);
         if (!b->engine) {
-            decline(b, 1, "no memory or no event for the engine");
+            decline(b, 1, "no memory, thread or event for the engine");
             return;
         }
         advance(b, IPS_RECORD_VOTED, VOTE);
@@ -319,6 +337,7 @@ struct ips_engine *ips_bringup_take(struct ips_bringup *b, void *ret_settings)
     b->engine = NULL;
     b->meeting.segment.base = NULL;
     memset(&b->slab, 0, sizeof b->slab);
+    ips_watch_add(engine);
     return engine;
 }
 

@@ -5,6 +5,7 @@
 #include "core/engine.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -15,11 +16,31 @@
  * and a rank that aborted for its own kernels. */
 #define QUIESCE_MS 2000
 
-static int fail(struct ips_engine *engine, int error)
+/* Whether this is the first error: that is the one that stays. */
+static int set_error(struct ips_engine *engine, int error)
 {
     int none = 0;
-    __atomic_compare_exchange_n(&engine->error, &none, error, 0, __ATOMIC_ACQ_REL,
-                                __ATOMIC_ACQUIRE);
+    return __atomic_compare_exchange_n(&engine->error, &none, error, 0, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
+}
+
+static void end_waits(struct ips_engine *engine)
+{
+    __atomic_store_n(&engine->slab.control->abort, 1, __ATOMIC_RELEASE);
+}
+
+int ips_engine_fail(struct ips_engine *engine, int error, const char *reason)
+{
+    struct ips_record *record = ips_segment_slot(&engine->segment, engine->segment.slot);
+    if (!set_error(engine, error))
+        return ips_engine_error(engine);
+    record->error = error;
+    snprintf(record->reason, sizeof record->reason, "%s", reason);
+    const int first = ips_segment_fail(&engine->segment);
+    end_waits(engine);
+    ips_log(first ? IPS_LOG_WARN : IPS_LOG_INFO,
+            "rank %d of %d: %s; calls on this communicator fail from now on",
+            engine->segment.rank, engine->segment.nranks, reason);
     return error;
 }
 
@@ -48,7 +69,6 @@ static int launch(struct ips_engine *engine, const struct ips_allreduce *call)
         .element = element,
         .prev_peer = (uint32_t)((rank + n - 1) % n),
         .next_peer = (uint32_t)((rank + 1) % n),
-        .report_ns = engine->report_ns,
     };
     void *parameters[] = {&args};
     return IPS_GPU(engine->device->gpu,
@@ -68,7 +88,7 @@ static int enqueue(struct ips_engine *engine, const struct ips_allreduce *call,
         return -EINVAL;
     engine->captured |= *ret_captured;
     if (ips_order_end(&engine->order, gpu, call->stream, *ret_captured))
-        return fail(engine, -EIO);
+        return ips_engine_fail(engine, -EIO, "a driver call failed after a launch");
     return 0;
 }
 
@@ -95,7 +115,8 @@ int ips_engine_forward_begin(struct ips_engine *engine, gpu_stream stream)
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;
     int pushed = 0, captured;
-    if (ips_gpu_enter(gpu, engine->device->context, &pushed))
+    if (ips_engine_error(engine) ||
+        ips_gpu_enter(gpu, engine->device->context, &pushed))
         return -EIO;
     ips_order_begin(&engine->order, gpu, stream, &captured);
     ips_gpu_leave(gpu, pushed);
@@ -124,8 +145,11 @@ int ips_stream_captured(gpu_stream stream)
 
 void ips_engine_abort(struct ips_engine *engine)
 {
-    fail(engine, -ECANCELED);
-    __atomic_store_n(&engine->slab.control->abort, 1, __ATOMIC_RELEASE);
+    set_error(engine, -ECANCELED);
+    end_waits(engine);
+    __atomic_store_n(
+        &ips_segment_slot(&engine->segment, engine->segment.slot)->aborted, 1,
+        __ATOMIC_RELEASE);
 }
 
 void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts)
@@ -192,15 +216,12 @@ static int left_alone(struct ips_engine *engine)
     return done;
 }
 
-/* Nothing of this rank can use the memory any more. After an abort the peers may still
- * write for a while: they close what they have mapped once they have stopped, and the
- * slab lives until then. */
+/* Nothing of this rank can use the memory any more. After an abort or a failure the peers
+ * may still write for a while: they close what they have mapped once they have stopped, or
+ * end, and the slab lives until then. */
 static int released(struct ips_engine *engine)
 {
-    int error = ips_engine_error(engine);
-    if ((error && error != -ECANCELED) || !ended(engine))
-        return 0;
-    return ips_engine_error(engine) == -ECANCELED || left_alone(engine);
+    return ended(engine) && (ips_engine_error(engine) || left_alone(engine));
 }
 
 void ips_engine_destroy(struct ips_engine *engine)
@@ -209,10 +230,13 @@ void ips_engine_destroy(struct ips_engine *engine)
         return;
     const struct ips_gpu_api *gpu = engine->device->gpu;
     int pushed = 0, mode = GPU_CAPTURE_MODE_RELAXED;
-    if (ips_gpu_enter(gpu, engine->device->context, &pushed))
+    if (ips_gpu_enter(gpu, engine->device->context, &pushed)) {
+        ips_watch_remove(engine);
         return; /* the driver is gone: so is the memory */
+    }
     gpu->cuThreadExchangeStreamCaptureMode(&mode);
     const int clean = released(engine);
+    ips_watch_remove(engine);
     if (clean && !engine->captured) {
         ips_slab_close_peers(&engine->slab);
         ips_record_set_state(ips_segment_slot(&engine->segment, engine->segment.slot),

@@ -31,7 +31,8 @@ struct ips_bringup_config {
     uint64_t mem_max;   /* device memory that all engines of this process may hold */
     int links_any;      /* IPCSHIM_LINKS=any: accept NVLink, and links NVML can't judge */
     int p2p_disabled;   /* NCCL_P2P_DISABLE or NCCL_P2P_LEVEL=LOC is set */
-    uint64_t report_ns; /* a wait longer than this is recorded in the control page */
+    uint32_t report_s;  /* a wait this long is reported on stderr, once */
+    uint32_t timeout_s; /* a wait this long fails the communicator; 0: none does */
 };
 
 struct ips_bringup;
@@ -94,7 +95,11 @@ int ips_engine_forward_end(struct ips_engine *engine, gpu_stream stream);
  */
 void ips_engine_abort(struct ips_engine *engine);
 
-/* 0, or the negative errno that the engine failed with (-ECANCELED after an abort). */
+/* 0, or the negative errno that the engine failed with, after which it takes no calls and
+ * its running kernels end: -ECANCELED after an abort; -EOWNERDEAD, -ECONNRESET: a peer has
+ * ended, or has given the communicator up; -ETIMEDOUT; -EPROTO: the ranks' calls differ;
+ * -EBADMSG: a result was found to be wrong; -EIO: the driver failed. What one rank fails
+ * with, all fail with. */
 int ips_engine_error(const struct ips_engine *engine);
 
 /* Completed executions by protocol and size class, as the device counted them: index
@@ -112,5 +117,7 @@ int ips_stream_captured(gpu_stream stream);
 
 /* After fork, in the child: forget everything without touching the driver. */
 void ips_core_child(void);
+/* The process ends: leaves no name in /dev/shm. Calls no driver. */
+void ips_core_exit(void);
 
 #endif

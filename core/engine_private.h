@@ -7,6 +7,7 @@
 #include "core/order.h"
 #include "core/segment.h"
 #include "core/slab.h"
+#include "core/watch.h"
 
 struct ips_engine {
     struct ips_device *device;
@@ -14,9 +15,14 @@ struct ips_engine {
     struct ips_segment segment; /* kept, to tell and to learn who has closed */
     struct ips_order order;
     unsigned channels;
-    uint64_t report_ns;
+    struct ips_watch watch;
     int captured; /* graphs hold calls of the engine */
     int error;    /* negative errno; atomic, set once */
 };
+
+/* Fails the engine, once: its kernels end, its calls fail from now on, and the peers are
+ * told, who fail with the same error. The text says why, and is logged by the first rank
+ * that fails. Any thread. Gives the error that holds. */
+int ips_engine_fail(struct ips_engine *engine, int error, const char *reason);
 
 #endif

@@ -76,8 +76,9 @@ enum {
       (gpu_context peer, unsigned flags))                                               \
     X(cuMemAlloc, "cuMemAlloc_v2", (gpu_ptr * address, size_t bytes))                   \
     X(cuMemFree, "cuMemFree_v2", (gpu_ptr address))                                     \
-    X(cuMemHostAlloc, "cuMemHostAlloc", (void **address, size_t bytes, unsigned flags)) \
-    X(cuMemFreeHost, "cuMemFreeHost", (void *address))                                  \
+    X(cuMemHostRegister, "cuMemHostRegister_v2",                                        \
+      (void *address, size_t bytes, unsigned flags))                                    \
+    X(cuMemHostUnregister, "cuMemHostUnregister", (void *address))                      \
     X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2",                        \
       (gpu_ptr * device, void *host, unsigned flags))                                   \
     X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2",                                        \

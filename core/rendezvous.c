@@ -90,7 +90,7 @@ static int lowest_here(const struct ips_rendezvous *r)
     for (int slot = 0; slot < IPS_SEGMENT_SLOTS; slot++) {
         const struct ips_record *record = ips_segment_slot(&r->segment, slot);
         if (slot == r->segment.slot || ips_record_state(record) == IPS_RECORD_NONE ||
-            ips_record_dead(record))
+            ips_segment_dead(&r->segment, slot))
             continue;
         if (record->rank < 0 ? slot < r->segment.slot : record->rank < r->segment.rank)
             return 0;
@@ -242,7 +242,7 @@ int ips_rendezvous_reached(struct ips_rendezvous *r, enum ips_record_state state
     /* A rank may still be in NCCL's init, or load kernels: it has until the end. */
     const int slow = r->seen[behind] <= IPS_RECORD_LOADING;
     const struct ips_record *record = ips_segment_slot(&r->segment, behind);
-    if (ips_record_dead(record))
+    if (ips_segment_dead(&r->segment, behind))
         snprintf(reason, sizeof reason, "rank %d (pid %d) ended during the set-up",
                  record->rank, record->pid);
     else if (now - r->started_ns > TOTAL_LIMIT_NS ||

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The meeting place of a communicator's ranks: one file in /dev/shm, a page for the
- * outcome and a page per rank. */
+ * outcome, and per rank one for its record and one that its device writes.
+ *
+ * Byte 0 of the file is locked, shared, by all who have it open, and byte 1 + slot by who
+ * took the slot. The kernel gives up the locks of a process that ends, however it ends: a
+ * name whose byte 0 nobody holds is stale. */
 #include "core/segment.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,10 +18,36 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The first page: the outcome, and how many slots were taken. */
-#define SEGMENT_BYTES ((size_t)(1 + IPS_SEGMENT_SLOTS) * IPS_RECORD_BYTES)
+/* The first page: the outcome, how many slots were taken, and 1 + the slot that failed. */
+#define CONTROLS ((size_t)(1 + IPS_SEGMENT_SLOTS) * IPS_RECORD_BYTES)
+#define SEGMENT_BYTES (CONTROLS + (size_t)IPS_SEGMENT_SLOTS * IPS_CONTROL_BYTES)
 #define TAKEN 64
+#define FAILED 128
 #define FOREIGN 65536 /* more ranks than a host can have */
+
+#define DIRECTORY "/dev/shm"
+#define PREFIX "ipcshim-"
+#define NAME_DIGITS 32
+
+/* An open-file-description lock on one byte: held until the last copy of the descriptor is
+ * closed, a forked child's included. 0 or a negative errno. */
+static int lock_byte(int fd, int command, short type, off_t at)
+{
+    struct flock wanted = {.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+    int error;
+    do
+        error = fcntl(fd, command, &wanted) ? errno : 0;
+    while (error == EINTR);
+    return -error;
+}
+
+/* Whether the name still leads to what was opened. */
+static int is_named(int fd, const char *name)
+{
+    struct stat here, there;
+    return !fstat(fd, &here) && !lstat(name, &there) && here.st_ino == there.st_ino &&
+           here.st_dev == there.st_dev;
+}
 
 /* FNV-1a, 64 bits. Only a name: the full key is checked in the records. */
 static uint64_t hash(const void *bytes, size_t count, uint64_t seed)
@@ -76,26 +107,70 @@ static int open_file(const char *name, size_t bytes, char *ret_reason)
     return error;
 }
 
+/* The file, held: not one that another process was just removing as stale. */
+static int hold_file(const char *name, char *ret_reason)
+{
+    for (int i = 0; i < 100; i++) {
+        int fd = open_file(name, SEGMENT_BYTES, ret_reason);
+        if (fd < 0)
+            return fd;
+        int error = lock_byte(fd, F_OFD_SETLKW, F_RDLCK, 0);
+        if (!error && is_named(fd, name))
+            return fd;
+        close(fd);
+        if (error)
+            return refuse(ret_reason, -error, "cannot lock", name);
+    }
+    return refuse(ret_reason, EAGAIN, "removed again and again", name);
+}
+
+/* Segments of this process that have a name. Their addresses stay as long. */
+static pthread_mutex_t named_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ips_segment *named;
+
+static void remember(struct ips_segment *segment)
+{
+    pthread_mutex_lock(&named_lock);
+    segment->next_named = named;
+    named = segment;
+    pthread_mutex_unlock(&named_lock);
+}
+
+static void forget(const struct ips_segment *segment)
+{
+    pthread_mutex_lock(&named_lock);
+    for (struct ips_segment **at = &named; *at; at = &(*at)->next_named)
+        if (*at == segment) {
+            *at = segment->next_named;
+            break;
+        }
+    pthread_mutex_unlock(&named_lock);
+}
+
 int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_bytes,
                      char *ret_reason)
 {
     memset(segment, 0, sizeof *segment);
-    snprintf(segment->name, sizeof segment->name, "/dev/shm/ipcshim-%016llx%016llx",
+    snprintf(segment->name, sizeof segment->name, DIRECTORY "/" PREFIX "%016llx%016llx",
              (unsigned long long)hash(key, key_bytes, 0),
              (unsigned long long)hash(key, key_bytes, ~0ull));
-    int fd = open_file(segment->name, SEGMENT_BYTES, ret_reason);
-    if (fd < 0)
-        return fd;
-    void *base = mmap(NULL, SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    segment->fd = hold_file(segment->name, ret_reason);
+    if (segment->fd < 0)
+        return segment->fd;
+    void *base =
+        mmap(NULL, SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0);
     int error = errno;
-    close(fd);
-    if (base == MAP_FAILED)
+    if (base == MAP_FAILED) {
+        close(segment->fd);
         return refuse(ret_reason, error, "cannot map", segment->name);
+    }
     segment->base = base;
     uint32_t slot =
         __atomic_fetch_add((uint32_t *)(segment->base + TAKEN), 1, __ATOMIC_ACQ_REL);
     if (slot < IPS_SEGMENT_SLOTS) {
         segment->slot = (int)slot;
+        lock_byte(segment->fd, F_OFD_SETLK, F_WRLCK, 1 + segment->slot);
+        remember(segment);
         return 0;
     }
     ips_segment_close(segment);
@@ -107,15 +182,61 @@ int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_by
 
 void ips_segment_unlink(struct ips_segment *segment)
 {
-    if (segment->name[0])
-        unlink(segment->name);
+    if (!segment->name[0])
+        return;
+    forget(segment);
+    unlink(segment->name);
     segment->name[0] = 0;
+}
+
+void ips_segment_unlink_all(void)
+{
+    pthread_mutex_lock(&named_lock);
+    for (; named; named = named->next_named)
+        unlink(named->name);
+    pthread_mutex_unlock(&named_lock);
+}
+
+static int is_segment_name(const char *name)
+{
+    return strncmp(name, PREFIX, strlen(PREFIX)) == 0 &&
+           strspn(name + strlen(PREFIX), "0123456789abcdef") == NAME_DIGITS &&
+           strlen(name) == strlen(PREFIX) + NAME_DIGITS;
+}
+
+static void remove_stale(const char *file)
+{
+    char name[sizeof((struct ips_segment *)0)->name];
+    struct stat status;
+    snprintf(name, sizeof name, DIRECTORY "/%.40s", file);
+    int fd = open(name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return;
+    if (!fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+        !lock_byte(fd, F_OFD_SETLK, F_WRLCK, 0) && is_named(fd, name))
+        unlink(name);
+    close(fd);
+}
+
+void ips_segment_sweep_names(void)
+{
+    DIR *directory = opendir(DIRECTORY);
+    if (!directory)
+        return;
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (is_segment_name(entry->d_name))
+            remove_stale(entry->d_name);
+    closedir(directory);
 }
 
 void ips_segment_close(struct ips_segment *segment)
 {
-    if (segment->base)
-        munmap(segment->base, SEGMENT_BYTES);
+    if (!segment->base)
+        return;
+    if (segment->name[0])
+        forget(segment);
+    munmap(segment->base, SEGMENT_BYTES);
+    close(segment->fd);
     segment->base = NULL;
 }
 
@@ -127,6 +248,27 @@ struct ips_record *ips_segment_slot(const struct ips_segment *segment, int slot)
 struct ips_record *ips_segment_record(const struct ips_segment *segment, int rank)
 {
     return ips_segment_slot(segment, segment->slot_of[rank]);
+}
+
+struct ips_control *ips_segment_control(const struct ips_segment *segment, int slot)
+{
+    return (struct ips_control *)(segment->base + CONTROLS +
+                                  (size_t)slot * IPS_CONTROL_BYTES);
+}
+
+int ips_segment_failed(const struct ips_segment *segment)
+{
+    uint32_t failed =
+        __atomic_load_n((const uint32_t *)(segment->base + FAILED), __ATOMIC_ACQUIRE);
+    return failed && failed <= IPS_SEGMENT_SLOTS ? (int)failed - 1 : -1;
+}
+
+int ips_segment_fail(const struct ips_segment *segment)
+{
+    uint32_t none = 0;
+    return __atomic_compare_exchange_n((uint32_t *)(segment->base + FAILED), &none,
+                                       1 + (uint32_t)segment->slot, 0, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
 }
 
 uint32_t ips_record_state(const struct ips_record *record)
@@ -218,12 +360,23 @@ int ips_record_own_process(const struct ips_record *record)
            !memcmp(token, record->process, sizeof token);
 }
 
-int ips_record_dead(const struct ips_record *record)
+/* Its lock tells, where its pid means nothing; less surely, since a program may close
+ * descriptors that are not its own. */
+static int lock_is_gone(const struct ips_segment *segment, int slot)
 {
+    struct flock wanted = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
+    return slot != segment->slot && !fcntl(segment->fd, F_OFD_GETLK, &wanted) &&
+           wanted.l_type == F_UNLCK;
+}
+
+int ips_segment_dead(const struct ips_segment *segment, int slot)
+{
+    const struct ips_record *record = ips_segment_slot(segment, slot);
     uint64_t now = 0;
     if (!record->pid_namespace || record->pid_namespace != pid_namespace() ||
         record->pid <= 0)
-        return 0; /* its pid means nothing here */
+        return lock_is_gone(segment, slot);
     int error = start_time_of(record->pid, &now);
     if (error)
         return error == -ESRCH; /* what can't be told is alive */

@@ -16,7 +16,7 @@
  * rank of another version is recognized. */
 #define IPS_RECORD_BYTES 4096
 #define IPS_RECORD_MAGIC 0x6d69687363706969ull
-#define IPS_RECORD_VERSION 1u
+#define IPS_RECORD_VERSION 2u
 #define IPS_VERSION_BYTES 16
 
 /* How far a rank's set-up has come. Only ever grows; written by its rank. */
@@ -59,9 +59,14 @@ struct ips_record {
     uint64_t slab; /* address, likewise */
     struct gpu_ipc_handle handle;
 
-    /* Before this rank declines for all. */
+    /* Before this rank declines for all, or fails the agreed engine for all. */
     uint32_t fault; /* the reason is a fault, not a choice */
     char reason[IPS_REASON_BYTES];
+    int32_t error; /* negative errno, of a failure */
+
+    /* Of a rank with an engine; atomic. */
+    uint32_t aborted; /* by its program */
+    uint32_t beats;   /* grows several times a second while the process runs */
 };
 
 IPS_STATIC_ASSERT(sizeof(struct ips_record) <= IPS_RECORD_BYTES, "a record fits");
@@ -78,10 +83,12 @@ enum {
 #define IPS_SEGMENT_SLOTS IPS_MAX_RANKS
 struct ips_segment {
     char *base;
+    int fd;                     /* holds the locks that tell that this rank lives */
     int slot;                   /* of the own record */
     int nranks, rank;           /* of the communicator, once they are known */
     int slot_of[IPS_MAX_RANKS]; /* rank -> slot, once all ranks are known */
-    char name[64];
+    char name[64];              /* of the file, while it has one */
+    struct ips_segment *next_named;
 };
 
 /* Opens or creates the segment of this key and takes a slot in it. 0 or a negative errno
@@ -91,11 +98,19 @@ int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_by
                      char *ret_reason);
 /* Removes the name; the mapping stays. Harmless when it is gone already. */
 void ips_segment_unlink(struct ips_segment *segment);
+/* Removes the names of all segments of this process that still have one. */
+void ips_segment_unlink_all(void);
+/* Removes the names that processes have left which were killed. */
+void ips_segment_sweep_names(void);
 void ips_segment_close(struct ips_segment *segment);
 
 /* The record in a slot, and that of a rank once slot_of is known. */
 struct ips_record *ips_segment_slot(const struct ips_segment *segment, int slot);
 struct ips_record *ips_segment_record(const struct ips_segment *segment, int rank);
+
+/* The page that the device of the rank in the slot writes; see wire.h. Page-aligned, and
+ * no less hostile than the records. */
+struct ips_control *ips_segment_control(const struct ips_segment *segment, int slot);
 
 uint32_t ips_record_state(const struct ips_record *record);
 void ips_record_set_state(struct ips_record *record, enum ips_record_state state);
@@ -104,10 +119,16 @@ void ips_record_set_state(struct ips_record *record, enum ips_record_state state
 uint32_t ips_segment_outcome(const struct ips_segment *segment);
 uint32_t ips_segment_decide(const struct ips_segment *segment, uint32_t outcome);
 
+/* The slot of the rank that was the first to fail the agreed engine, or -1. Its record has
+ * the error and the reason. */
+int ips_segment_failed(const struct ips_segment *segment);
+/* Makes it this rank, whose record must have both. Whether it is. */
+int ips_segment_fail(const struct ips_segment *segment);
+
 /* Fills in who this process is. */
 void ips_record_identify(struct ips_record *record);
-/* Whether the process that wrote the record is known to have ended. */
-int ips_record_dead(const struct ips_record *record);
+/* Whether the process that took the slot is known to have ended. */
+int ips_segment_dead(const struct ips_segment *segment, int slot);
 /* Whether this process wrote the record. */
 int ips_record_own_process(const struct ips_record *record);
 

@@ -49,17 +49,19 @@ static void release(size_t bytes)
     pthread_mutex_unlock(&lock);
 }
 
-static int create_memory(struct ips_slab *slab, gpu_stream stream)
+static int create_memory(struct ips_slab *slab, struct ips_control *control,
+                         gpu_stream stream)
 {
     const struct ips_gpu_api *gpu = slab->device->gpu;
     int error = gpu->cuMemAlloc(&slab->own, slab->bytes);
     if (error)
         return error;
-    error = gpu->cuMemHostAlloc((void **)&slab->control, sizeof *slab->control,
-                                GPU_HOST_PORTABLE | GPU_HOST_DEVICEMAP);
+    memset(control, 0, IPS_CONTROL_BYTES);
+    error = gpu->cuMemHostRegister(control, IPS_CONTROL_BYTES,
+                                   GPU_HOST_PORTABLE | GPU_HOST_DEVICEMAP);
     if (!error) {
-        memset(slab->control, 0, sizeof *slab->control);
-        error = gpu->cuMemHostGetDevicePointer(&slab->control_device, slab->control, 0);
+        slab->control = control;
+        error = gpu->cuMemHostGetDevicePointer(&slab->control_device, control, 0);
     }
     if (!error)
         error = gpu->cuMemsetD8Async(slab->own, 0, slab->bytes, stream);
@@ -69,7 +71,8 @@ static int create_memory(struct ips_slab *slab, gpu_stream stream)
 }
 
 int ips_slab_create(struct ips_slab *slab, struct ips_device *device, unsigned channels,
-                    uint64_t mem_max, gpu_stream stream, char *ret_reason)
+                    struct ips_control *control, uint64_t mem_max, gpu_stream stream,
+                    char *ret_reason)
 {
     memset(slab, 0, sizeof *slab);
     slab->device = device;
@@ -79,14 +82,15 @@ int ips_slab_create(struct ips_slab *slab, struct ips_device *device, unsigned c
     int error = reserve(slab->bytes, mem_max, ret_reason);
     if (error)
         return error;
-    error = create_memory(slab, stream);
+    error = create_memory(slab, control, stream);
     if (!error)
         return 0;
     snprintf(ret_reason, IPS_REASON_BYTES,
-             "cannot allocate %zu bytes of device memory: %s", slab->bytes,
-             ips_gpu_error(error));
+             "cannot allocate %zu bytes of device memory, or register a page of the "
+             "host's: %s",
+             slab->bytes, ips_gpu_error(error));
     if (slab->control)
-        device->gpu->cuMemFreeHost(slab->control);
+        device->gpu->cuMemHostUnregister(slab->control);
     if (slab->own)
         device->gpu->cuMemFree(slab->own);
     release(slab->bytes);
@@ -177,7 +181,7 @@ static int all_closed(const struct ips_segment *segment)
         const struct ips_record *record = ips_segment_slot(segment, slot);
         uint32_t state = ips_record_state(record);
         if (state != IPS_RECORD_NONE && state != IPS_RECORD_CLOSED &&
-            !ips_record_dead(record))
+            !ips_segment_dead(segment, slot))
             return 0;
     }
     return 1;
@@ -236,7 +240,7 @@ void ips_slab_retire(struct ips_slab *slab, struct ips_segment *segment)
 {
     struct retired *one = slab->own ? calloc(1, sizeof *one) : NULL;
     if (slab->control)
-        slab->device->gpu->cuMemFreeHost(slab->control);
+        slab->device->gpu->cuMemHostUnregister(slab->control);
     if (one) {
         *one = (struct retired){slab->device, slab->own, slab->bytes, *segment, NULL};
         keep_retired(one);

@@ -13,15 +13,16 @@ struct ips_slab {
     size_t bytes;
     gpu_ptr prev, next;          /* equal for two ranks */
     int prev_ipc, next_ipc;      /* opened by IPC, to be closed */
-    struct ips_control *control; /* host address */
+    struct ips_control *control; /* host address, in the segment; NULL: not registered */
     gpu_ptr control_device;
 };
 
-/* Allocates and clears the own slab and the control page. `mem_max` bounds what all slabs
- * of this process hold (-EDQUOT). The context of `device` is current. On failure nothing
+/* Allocates and clears the own slab, and maps the control page (IPS_CONTROL_BYTES, zero)
+ * for the device. `mem_max` bounds what all slabs of this process hold (-EDQUOT). The context of `device` is current. On failure nothing
  * is left, and ret_reason[IPS_REASON_BYTES] says why. */
 int ips_slab_create(struct ips_slab *slab, struct ips_device *device, unsigned channels,
-                    uint64_t mem_max, gpu_stream stream, char *ret_reason);
+                    struct ips_control *control, uint64_t mem_max, gpu_stream stream,
+                    char *ret_reason);
 
 /* Fills in the exported part of the own record. */
 int ips_slab_export(const struct ips_slab *slab, struct ips_record *record,
@@ -32,7 +33,7 @@ int ips_slab_open_peers(struct ips_slab *slab, const struct ips_segment *segment
                         char *ret_reason);
 void ips_slab_close_peers(struct ips_slab *slab);
 
-/* Frees the control page and hands the slab over: freed at once if every peer has closed,
+/* Unmaps the control page and hands the slab over: freed at once if every peer has closed,
  * else later, when ips_slab_sweep finds that they have. Takes the segment. */
 void ips_slab_retire(struct ips_slab *slab, struct ips_segment *segment);
 /* Call where freeing device memory is allowed although some thread may be capturing. */

@@ -28,12 +28,13 @@ struct ips_ll {
     IPS_DEVICE uint64_t read(struct ips_ring *ring, const void *line, uint64_t step)
     {
         const uint32_t flag = flag_of(step);
-        struct ips_wait wait = {0, 0};
+        struct ips_wait wait = {0, false, 0};
         struct ips_v4 v = ips_ld16(line);
         while ((v.y != flag || v.w != flag) && !ring->dead) {
             ips_poll_failed(ring, &wait, IPS_WAIT_DATA, step, v.y);
             v = ips_ld16(line);
         }
+        ips_wait_over(ring, &wait);
         return v.x | (uint64_t)v.z << 32;
     }
 

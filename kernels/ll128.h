@@ -59,7 +59,7 @@ struct ips_ll128 {
                                   const unsigned char *line, uint64_t step, bool active)
     {
         const uint32_t last = 1u << (ips_thread() % 32 | 7); /* lane that holds the guard */
-        struct ips_wait wait = {0, 0};
+        struct ips_wait wait = {0, false, 0};
         struct ips_v4 v = {0, 0, 0, 0};
         bool whole = !active;
         for (;;) {
@@ -69,9 +69,11 @@ struct ips_ll128 {
             const bool fits = self->part == 7 && expected == ips_high(v);
             whole = (ips_ballot(fits) & last) != 0 || !active;
             if (!ips_ballot(!whole && !ring->dead))
-                return v;
+                break;
             ips_poll_failed(ring, &wait, IPS_WAIT_DATA, step, ips_high(v));
         }
+        ips_wait_over(ring, &wait);
+        return v;
     }
 
     IPS_DEVICE void stage(const struct ips_ll128 *self, struct ips_ring *ring,

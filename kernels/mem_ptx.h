@@ -125,10 +125,16 @@ IPS_DEVICE void ips_st_word(uint32_t *address, uint32_t value)
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
-/* Own device memory only: sets the word and tells what was there. */
+/* Own device memory only: sets the word and tells what was there. Acquires and releases,
+ * among the threads of this GPU. */
 IPS_DEVICE uint64_t ips_exchange(uint64_t *address, uint64_t value)
 {
-    return atomicExch((unsigned long long *)address, value);
+    uint64_t before;
+    asm volatile("atom.acq_rel.gpu.global.exch.b64 %0, [%1], %2;"
+                 : "=l"(before)
+                 : "l"(address), "l"(value)
+                 : "memory");
+    return before;
 }
 
 #endif

@@ -17,7 +17,9 @@
 #include "kernels/wire.h"
 
 /* Polls between two looks at the abort word, which lies behind the PCIe link. */
+#ifndef IPS_POLLS_PER_LOOK
 #define IPS_POLLS_PER_LOOK 512
+#endif
 
 struct ips_ring {
     const struct ips_allreduce_args *args;
@@ -47,24 +49,44 @@ struct ips_stage {
 
 struct ips_wait {
     uint32_t polls;
+    bool told; /* this thread has written the record of its wait */
     uint64_t since;
 };
 
-/* Writes one record of who waits for whom; at most one a call. Takes no pointer to the ring,
- * which would force that into local memory. */
-IPS_DEVICE_CALL void ips_report(const struct ips_allreduce_args *args, uint32_t proto,
+/* The call as all ranks know it. */
+IPS_DEVICE struct ips_v4 ips_describe(const struct ips_allreduce_args *args, uint32_t proto,
+                                      uint64_t number)
+{
+    struct ips_v4 v = {(uint32_t)args->count, (uint32_t)(args->count >> 32),
+                       (uint32_t)number,
+                       args->type | args->op << 8 | proto << 16 | ips_blocks() << 24};
+    return v;
+}
+
+/* Writes down who waits for whom, unless another thread's wait stands there. Whether it did.
+ * Takes no pointer to the ring, which would force that into local memory. */
+IPS_DEVICE_CALL bool ips_report(const struct ips_allreduce_args *args, uint32_t proto,
                                 uint32_t kind, uint64_t step, uint64_t seen)
 {
-    if (ips_exchange(&((struct ips_slab_head *)args->slab)->stuck_taken, 1))
-        return;
+    struct ips_slab_head *head = (struct ips_slab_head *)args->slab;
+    if (ips_exchange(&head->stuck_taken, 1))
+        return false;
     struct ips_stuck *stuck = &args->control->stuck;
-    ips_st_word(&stuck->kind, kind);
-    ips_st_word(&stuck->proto, proto);
     ips_st_word(&stuck->channel, ips_block());
     ips_st_word(&stuck->peer, kind == IPS_WAIT_DATA ? args->prev_peer : args->next_peer);
     ips_st_relaxed(&stuck->step, step);
     ips_st_relaxed(&stuck->seen, seen);
-    ips_st_release(&stuck->seq, ips_ld_relaxed(&stuck->seq) + 1);
+    ips_st16(&stuck->call, ips_describe(args, proto, ips_ld_relaxed(&head->call)));
+    ips_st_release(&stuck->state, ++head->stuck_seq << 8 | kind);
+    return true;
+}
+
+/* Takes the record back. */
+IPS_DEVICE_CALL void ips_report_over(const struct ips_allreduce_args *args)
+{
+    struct ips_slab_head *head = (struct ips_slab_head *)args->slab;
+    ips_st_relaxed(&args->control->stuck.state, head->stuck_seq << 8 | IPS_WAIT_NONE);
+    ips_st_release(&head->stuck_taken, 0);
 }
 
 /* After a poll that failed: lets others run, and now and then looks at the abort word and
@@ -75,25 +97,35 @@ IPS_DEVICE void ips_poll_failed(struct ips_ring *ring, struct ips_wait *wait, ui
     ips_spin();
     if (++wait->polls % IPS_POLLS_PER_LOOK)
         return;
-    if (ips_ld_word(&ring->args->control->abort))
+    if (ips_ld_word(&ring->args->control->abort)) {
         ring->dead = true;
-    uint64_t now = ips_clock_ns();
+        return;
+    }
+    const uint64_t now = ips_clock_ns();
     if (!wait->since)
         wait->since = now;
-    else if (now - wait->since > ring->args->report_ns)
-        ips_report(ring->args, ring->proto, kind, step, seen);
+    else if (!wait->told && now - wait->since > IPS_NOTICE_NS)
+        wait->told = ips_report(ring->args, ring->proto, kind, step, seen);
+}
+
+/* Every wait ends with it. */
+IPS_DEVICE void ips_wait_over(const struct ips_ring *ring, const struct ips_wait *wait)
+{
+    if (wait->told)
+        ips_report_over(ring->args);
 }
 
 /* Thread 0: waits until the word has reached `step`. Acquires. */
 IPS_DEVICE uint64_t ips_wait_word(struct ips_ring *ring, const uint64_t *word, uint32_t kind,
                                   uint64_t step)
 {
-    struct ips_wait wait = {0, 0};
+    struct ips_wait wait = {0, false, 0};
     uint64_t seen = ips_ld_acquire(word);
     while (seen < step && !ring->dead) {
         ips_poll_failed(ring, &wait, kind, step, seen);
         seen = ips_ld_acquire(word);
     }
+    ips_wait_over(ring, &wait);
     if (ring->dead)
         ((struct ips_ring_shared *)ips_shared())->dead = 1;
     return seen;
@@ -198,6 +230,8 @@ IPS_DEVICE void ips_ring_open(struct ips_ring *ring, const struct ips_allreduce_
         shared->step = ring->head->step[proto][ips_block()];
         shared->credit = ips_ld_acquire(&ring->mine->credit[proto].value);
         shared->dead = 0;
+        if (ips_block() == 0) /* which starts no later than the others, as far as matters */
+            ips_st_relaxed(&ring->head->call, ips_ld_relaxed(&ring->head->call) + 1);
     }
     ips_barrier();
     ring->step = shared->step;
@@ -205,7 +239,7 @@ IPS_DEVICE void ips_ring_open(struct ips_ring *ring, const struct ips_allreduce_
 }
 
 /* Stores the step count for the next call, of this kernel or a replay, and counts this one.
- * The stage of the last step has ended in all threads. */
+ * The stage of the last step has ended in all threads. The host needs no order here. */
 IPS_DEVICE void ips_ring_close(struct ips_ring *ring)
 {
     if (ips_thread() != 0 || ring->dead)
@@ -213,8 +247,10 @@ IPS_DEVICE void ips_ring_close(struct ips_ring *ring)
     ring->head->step[ring->proto][ips_block()] = ring->step;
     if (ips_block() != 0)
         return;
+    const uint64_t number = ips_ld_relaxed(&ring->head->call);
+    ips_st16(&ring->args->control->history[number % IPS_CALL_HISTORY],
+             ips_describe(ring->args, ring->proto, number));
     const uint32_t counter = ring->args->counter;
-    ring->head->stuck_taken = 0;
     uint64_t count = ++ring->head->count[counter];
     ips_st_relaxed(&ring->args->control->count[counter], count);
 }

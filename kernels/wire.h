@@ -24,7 +24,7 @@
 
 /* Bumped with every change of this file: checked against the loaded module and between the
  * ranks' records. */
-#define IPS_WIRE_VERSION 1
+#define IPS_WIRE_VERSION 2
 
 /* LL: 16-byte lines, 8 data bytes, each 4 of them followed by the low bits of the step. A
  * build may narrow the flag, and all slots, so that tests live in their wrap. */
@@ -107,8 +107,10 @@ struct ips_probe_box {
 /* The head of a slab: private to its owner, except for the probe's boxes. */
 struct ips_slab_head {
     uint64_t step[IPS_PROTOS][IPS_MAX_CHANNELS]; /* last completed step */
+    uint64_t call; /* number of the last call that has begun, from 1 on */
     uint64_t count[IPS_COUNTERS];
-    uint64_t stuck_taken; /* a thread of the running call has written control->stuck */
+    uint64_t stuck_taken; /* a thread that waits has written control->stuck */
+    uint64_t stuck_seq;   /* records written there */
     struct ips_guard_keys keys;
     struct ips_probe_box probe[2]; /* [0] written by the predecessor, [1] by the successor */
 };
@@ -118,23 +120,36 @@ struct ips_slab_head {
 #define IPS_SLAB_BYTES(channels)                                                           \
     (IPS_SLAB_HEAD_BYTES + (size_t)(channels) * sizeof(struct ips_channel))
 
-/* Why a kernel left a wait without what it waited for. */
+/* What a call is: in a sound program the same on all ranks for the same number. */
+struct ips_call {
+    uint64_t count; /* elements */
+    uint32_t number; /* low bits */
+    uint8_t type, op, proto, channels;
+};
+
+/* What a thread waits for. */
 enum ips_wait_kind {
     IPS_WAIT_NONE = 0,
     IPS_WAIT_DATA = 1,   /* a slot from the predecessor */
     IPS_WAIT_CREDIT = 2, /* a credit from the successor */
 };
 
-/* A wait past the reporting limit, written once per call by the first thread to see it. */
+/* A wait that has lasted IPS_NOTICE_NS is written down for the host, one at a time, and the
+ * record is taken back when it ends: what stands there is going on. */
+#ifndef IPS_NOTICE_NS
+#define IPS_NOTICE_NS 100000000ull
+#endif
 struct ips_stuck {
-    uint64_t seq; /* number of records written; read it before and after the rest */
-    uint32_t kind, proto, channel, peer;
+    uint64_t state; /* number of the record << 8 | kind; to be read before and after the rest */
+    uint32_t channel, peer;
     uint64_t step; /* waited for */
-    uint64_t seen; /* flag, guard or credit last read */
+    uint64_t seen; /* flag, guard or credit read then */
+    struct ips_call call;
 };
 
-/* Mapped host memory, one page per rank and communicator: the host writes `abort`, the
- * device everything else. */
+/* One page of mapped host memory per rank and communicator, which the other ranks' hosts see
+ * too: the host writes `abort`, the device everything else. */
+#define IPS_CALL_HISTORY 4
 struct ips_control {
     uint32_t abort; /* not 0: every wait ends and no more data is moved */
     uint32_t pad0[31];
@@ -144,7 +159,9 @@ struct ips_control {
     uint32_t probe_bad;  /* bit 0: predecessor's words wrong or late, bit 1: successor's */
     uint32_t pad2[29];
     uint64_t count[IPS_COUNTERS]; /* mirror of ips_slab_head.count */
+    struct ips_call history[IPS_CALL_HISTORY]; /* done by channel 0: [number % 4] */
 };
+#define IPS_CONTROL_BYTES 4096
 
 /* The one parameter of the AllReduce kernels. Pointers are device addresses. Grid: one block
  * per channel; block: any multiple of 32 threads up to IPS_MAX_THREADS. */
@@ -163,7 +180,6 @@ struct ips_allreduce_args {
     uint32_t counter; /* index into ips_slab_head.count */
     uint32_t prev_peer, next_peer; /* communicator ranks of the neighbours, for reports */
     uint32_t element;              /* bytes */
-    uint64_t report_ns; /* a wait longer than this is written to control->stuck */
 };
 
 /* The one parameter of the probe kernel (one block of 32 threads). */
@@ -186,7 +202,11 @@ IPS_STATIC_ASSERT(sizeof(struct ips_word) == 128, "a polled word has its own lin
 IPS_STATIC_ASSERT(offsetof(struct ips_channel, ll) % 128 == 0, "slots are line-aligned");
 IPS_STATIC_ASSERT(sizeof(struct ips_channel) % 128 == 0, "channels are line-aligned");
 IPS_STATIC_ASSERT(sizeof(struct ips_slab_head) <= IPS_SLAB_HEAD_BYTES, "head fits");
-IPS_STATIC_ASSERT(sizeof(struct ips_allreduce_args) == 96, "same layout everywhere");
+IPS_STATIC_ASSERT(sizeof(struct ips_call) == 16, "one store");
+IPS_STATIC_ASSERT(sizeof(struct ips_control) <= IPS_CONTROL_BYTES, "a page");
+IPS_STATIC_ASSERT(offsetof(struct ips_control, history) % 16 == 0, "entries are aligned");
+IPS_STATIC_ASSERT(offsetof(struct ips_control, probe_done) % 128 == 0, "lines of their own");
+IPS_STATIC_ASSERT(sizeof(struct ips_allreduce_args) == 88, "same layout everywhere");
 IPS_STATIC_ASSERT(sizeof(struct ips_probe_args) == 56, "same layout everywhere");
 IPS_STATIC_ASSERT(IPS_SLAB_BYTES(IPS_MAX_CHANNELS) <= 16u << 20, "a slab is at most 16 MiB");
 /* The slot of a step is found with a mask, also across the flag's wrap. */

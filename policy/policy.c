@@ -13,33 +13,9 @@ const struct ips_policy_settings ips_policy_defaults = {
     .max_bytes = IPS_MAX_BYTES_AUTO,
 };
 
-static const char *const types[IPS_TYPES] = {
-    [IPS_INT8] = "int8",       [IPS_UINT8] = "uint8",     [IPS_INT32] = "int32",
-    [IPS_UINT32] = "uint32",   [IPS_INT64] = "int64",     [IPS_UINT64] = "uint64",
-    [IPS_FLOAT16] = "float16", [IPS_FLOAT32] = "float32", [IPS_FLOAT64] = "float64",
-    [IPS_BFLOAT16] = "bfloat16",
-};
-static const char *const ops[IPS_OPS] = {"sum", "prod", "max", "min", "avg"};
-static const char *const protos[IPS_PROTOS] = {"LL", "LL128", "Simple"};
-
 unsigned ips_type_bytes(int type)
 {
     return ips_element_bytes(type);
-}
-
-const char *ips_type_name(int type)
-{
-    return type >= 0 && type < IPS_TYPES ? types[type] : NULL;
-}
-
-const char *ips_op_name(int op)
-{
-    return op >= 0 && op < IPS_OPS ? ops[op] : NULL;
-}
-
-const char *ips_proto_name(int proto)
-{
-    return proto >= 0 && proto < IPS_PROTOS ? protos[proto] : NULL;
 }
 
 /* How a protocol spreads a message over blocks: one more channel for every `channel_bytes`,

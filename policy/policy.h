@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "kernels/names.h"
 #include "kernels/types.h"
 
 #define IPS_PROTO_AUTO (-1)
@@ -43,10 +44,5 @@ int ips_policy_takes_some(const struct ips_policy_settings *settings, unsigned r
 
 /* Size of an element, or 0 for a type the engine does not know. */
 unsigned ips_type_bytes(int type);
-
-/* "LL", "LL128", "Simple"; "float32"; "sum". NULL when out of range. */
-const char *ips_proto_name(int proto);
-const char *ips_type_name(int type);
-const char *ips_op_name(int op);
 
 #endif

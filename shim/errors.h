@@ -13,6 +13,7 @@ static inline ncclResult_t ips_result_of(int error)
     case 0:
         return ncclSuccess;
     case -ECANCELED: /* aborted: the communicator must not be used any more */
+    case -EPROTO:    /* the ranks' calls differ */
         return ncclInvalidUsage;
     case -EINVAL:
         return ncclInvalidArgument;

@@ -15,9 +15,6 @@
 #include "shim/settle.h"
 #include "shim/trace.h"
 
-/* A wait longer than this is written to the engine's control page. */
-#define REPORT_NS 30000000000ull
-
 const char *ips_init_why_not(int nranks)
 {
     if (nranks < 0)
@@ -55,7 +52,8 @@ void ips_init_prepare(struct ips_init *init, ncclComm_t *where, int nranks, int 
         .mem_max = settings->mem_max_bytes,
         .links_any = settings->links_any,
         .p2p_disabled = ips_settings_p2p_disabled(),
-        .report_ns = REPORT_NS,
+        .report_s = settings->report_s,
+        .timeout_s = settings->timeout_s,
     };
     char reason[IPS_REASON_BYTES] = "";
     init->bringup = ips_bringup_create(&config, reason);

@@ -82,7 +82,10 @@ void ips_process_ready(void)
  * there is one, ends here. */
 __attribute__((destructor)) static void unload(void)
 {
-    if (ips_passive || !ips_trace_on())
+    if (ips_passive)
+        return;
+    ips_core_exit();
+    if (!ips_trace_on())
         return;
     ips_summary_set_source(NULL);
     ips_trace_stop();

@@ -50,6 +50,12 @@ const struct ips_setting ips_settings_table[] = {
      "Device memory that the buffers of all communicators of one process may hold "
      "together; "
      "communicators beyond it go to NCCL."},
+    {"IPCSHIM_REPORT_S", NUMBER, MEMBER(report_s), 1, 86400, NULL, 0,
+     "Seconds after which an AllReduce that waits for a peer is reported on stderr, once: "
+     "who waits for whom, in which call, and which rank is behind."},
+    {"IPCSHIM_TIMEOUT_S", NUMBER, MEMBER(timeout_s), 0, 86400, NULL, 0,
+     "Seconds after which such a wait fails the communicator on all its ranks "
+     "(ncclRemoteError). 0: it waits for as long as NCCL would, for ever."},
     {"IPCSHIM_TRACE", TEXT, MEMBER(trace), 0, 0, NULL, 0,
      "File that gets one JSON line for every NCCL call. %p stands for the process id, %r "
      "for "
@@ -76,6 +82,7 @@ struct ips_settings ips_settings_defaults(void)
         .enable = 1,
         .log_level = 1, /* warn */
         .mem_max_bytes = 256 << 20,
+        .report_s = 30,
         .policy = ips_policy_defaults,
     };
 }

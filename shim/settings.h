@@ -17,6 +17,7 @@ struct ips_settings {
     int32_t links_any; /* accept links that are not plain PCIe, or not known to be */
     int32_t summary;
     int32_t log_level;                 /* enum ips_log_level */
+    uint32_t report_s, timeout_s;      /* of waits; timeout 0: none */
     uint64_t mem_max_bytes;            /* device memory for all engines of the process */
     const char *trace;                 /* NULL: none; may hold %p and %r */
     const char *nccl_lib;              /* NULL: search */

@@ -243,3 +243,7 @@ int ips_stream_captured(gpu_stream stream)
 void ips_core_child(void)
 {
 }
+
+void ips_core_exit(void)
+{
+}

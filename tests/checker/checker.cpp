@@ -194,6 +194,7 @@ static void prepare(void)
 {
     memset(run.slabs, 0, run.ranks * all_bytes);
     world.slabs_bytes = run.ranks * slab_bytes;
+    world.slab_bytes = slab_bytes;
     memory_reset(run.slabs, run.ranks * all_bytes);
     races_reset(run.slabs, slab_bytes, offsetof(struct ips_slab_head, probe));
     for (uint32_t r = 0; r < run.ranks; r++) {
@@ -237,7 +238,6 @@ static void launch(uint32_t rank)
     args->type = call->element == 1 ? IPS_UINT8 : call->element == 4 ? IPS_UINT32 : IPS_UINT64;
     args->element = call->element;
     args->op = IPS_SUM;
-    args->report_ns = aborting(rank) && run.report ? 0 : ~0ull;
     world.abort_word[rank] = &run.control[rank].abort;
     for (uint32_t c = 0; c < CHECK_BLOCKS; c++)
         world.block[rank * CHECK_BLOCKS + c].tells = call->proto == IPS_SIMPLE;
@@ -286,6 +286,38 @@ void driver_poll(void)
     memory_set(&run.control[run.victim].abort, 1);
 }
 
+/* What the host makes of the records of those who wait for the absent rank. */
+static void judge_reports(void)
+{
+    struct lane *before = world.current;
+    uint64_t reports = 0;
+    lanes_be_host();
+    for (uint32_t r = 0; r < run.ranks; r++) {
+        const struct ips_stuck *stuck = &run.control[r].stuck;
+        if (r == run.absent)
+            continue;
+        reports += (memory_newest(&stuck->state) & 255) != IPS_WAIT_NONE;
+        const uint64_t kind = check_load(&stuck->state, 1) & 255;
+        if (kind == IPS_WAIT_NONE)
+            continue; /* not visible yet */
+        if (kind != IPS_WAIT_DATA && kind != IPS_WAIT_CREDIT)
+            failed("the host sees a record without a kind");
+        if (!check_load(&stuck->step, 0))
+            failed("the host sees a record without a step");
+    }
+    if (!reports)
+        failed("no rank has reported its wait");
+    world.current = before;
+}
+
+/* No wait goes on, so no record of one is left. */
+static void judge_reports_over(void)
+{
+    for (uint32_t r = 0; r < run.ranks; r++)
+        if (memory_newest(&run.control[r].stuck.state) & 255)
+            failed("rank %u has left the record of a wait that is over", r);
+}
+
 bool driver_stuck(void)
 {
     if (run.victim != run.ranks && world.aborted) {
@@ -295,32 +327,9 @@ bool driver_stuck(void)
     }
     if (!run.report || run.absent == run.ranks || world.aborted)
         return false;
+    judge_reports();
     abort_all();
     return true;
-}
-
-/* What the host makes of the records of those who waited for the absent rank. */
-static void judge_reports(void)
-{
-    uint64_t reports = 0;
-    lanes_be_host();
-    for (uint32_t r = 0; r < run.ranks; r++) {
-        const struct ips_stuck *stuck = &run.control[r].stuck;
-        if (r == run.absent)
-            continue;
-        if (memory_newest(&stuck->seq) > 1)
-            failed("rank %u has reported its wait twice", r);
-        reports += memory_newest(&stuck->seq);
-        if (!check_load(&stuck->seq, 1))
-            continue; /* not visible yet */
-        const uint32_t kind = check_load_word(&stuck->kind);
-        if (kind != IPS_WAIT_DATA && kind != IPS_WAIT_CREDIT)
-            failed("the host sees a record without a kind");
-        if (!check_load(&stuck->step, 0))
-            failed("the host sees a record without a step");
-    }
-    if (!reports)
-        failed("no rank has reported its wait");
 }
 
 static bool saw_abort(uint32_t rank)
@@ -378,10 +387,9 @@ static void check_seed(uint64_t seed)
     for (uint32_t r = 0; r < run.ranks; r++)
         launch(r);
     lanes_run(done);
+    judge_reports_over();
     if (!world.aborted)
         judge_end();
-    else if (run.absent < run.ranks && run.report)
-        judge_reports();
 }
 
 int main(int argc, char **argv)

@@ -59,6 +59,7 @@ struct world {
     bool aborted;   /* by the host */
     bool fresh;     /* nothing changes: loads return the newest value */
     size_t slabs_bytes; /* of the shared memory; behind it is the host's */
+    size_t slab_bytes;  /* of one rank */
     const uint32_t *abort_word[CHECK_RANKS];
     struct lane *current;
     struct lane lane[CHECK_LANES + 1];

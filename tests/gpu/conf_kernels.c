@@ -2,6 +2,7 @@
 /* Conformance: the module's kernels, two ranks on two streams of one device. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "kernels/image.h"
 #include "kernels/wire.h"
@@ -30,9 +31,11 @@ static void rank_create(int rank)
                          sizeof keys));
     in[rank] = alloc_filled(COUNT * sizeof(float), 0);
     out[rank] = alloc_filled(COUNT * sizeof(float), 0xff);
-    OK(gpu.cuMemHostAlloc(&page, sizeof *control[0],
-                          GPU_HOST_PORTABLE | GPU_HOST_DEVICEMAP));
-    control[rank] = memset(page, 0, sizeof *control[0]);
+    page = mmap(NULL, IPS_CONTROL_BYTES, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    OK(gpu.cuMemHostRegister(page, IPS_CONTROL_BYTES,
+                             GPU_HOST_PORTABLE | GPU_HOST_DEVICEMAP));
+    control[rank] = page;
     OK(gpu.cuMemHostGetDevicePointer(&control_device[rank], control[rank], 0));
     stream[rank] = stream_new();
 }
@@ -40,7 +43,8 @@ static void rank_create(int rank)
 static void rank_destroy(int rank)
 {
     OK(gpu.cuStreamDestroy(stream[rank]));
-    OK(gpu.cuMemFreeHost(control[rank]));
+    OK(gpu.cuMemHostUnregister(control[rank]));
+    munmap(control[rank], IPS_CONTROL_BYTES);
     OK(gpu.cuMemFree(slab[rank]));
     OK(gpu.cuMemFree(in[rank]));
     OK(gpu.cuMemFree(out[rank]));
@@ -99,8 +103,7 @@ static void enqueue(const char *name, unsigned counter, int r)
                                       .op = IPS_SUM,
                                       .counter = counter,
                                       .prev_peer = (uint32_t)(1 - r),
-                                      .next_peer = (uint32_t)(1 - r),
-                                      .report_ns = 2000000000};
+                                      .next_peer = (uint32_t)(1 - r)};
     launch(name, &args, CHANNELS, 256, r);
 }
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "tests/gpu/conformance.h"
 
@@ -100,10 +101,13 @@ static void test_proc_address(void)
 
 static void test_host_memory(gpu_ptr device, size_t bytes)
 {
-    void *host;
     gpu_ptr mapped;
     gpu_stream stream = stream_new();
-    OK(gpu.cuMemHostAlloc(&host, bytes, GPU_HOST_PORTABLE | GPU_HOST_DEVICEMAP));
+    void *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    tap(gpu.cuMemHostGetDevicePointer(&mapped, host, 0) != 0, "the device does not know it");
+    OK(gpu.cuMemHostRegister(host, bytes, GPU_HOST_PORTABLE | GPU_HOST_DEVICEMAP));
+    tap(gpu.cuMemHostRegister(host, bytes, GPU_HOST_PORTABLE | GPU_HOST_DEVICEMAP) != 0,
+        "memory is registered once");
     OK(gpu.cuMemHostGetDevicePointer(&mapped, host, 0));
     memset(host, 0x3c, bytes);
     OK(gpu.cuMemcpyHtoDAsync(device, host, bytes, stream));
@@ -118,7 +122,9 @@ static void test_host_memory(gpu_ptr device, size_t bytes)
     OK(gpu.cuStreamSynchronize(stream));
     tap(((unsigned char *)host)[0] == 0x45, "copy to pinned memory");
     OK(gpu.cuStreamDestroy(stream));
-    OK(gpu.cuMemFreeHost(host));
+    OK(gpu.cuMemHostUnregister(host));
+    tap(gpu.cuMemHostUnregister(host) != 0, "and unregistered once");
+    munmap(host, bytes);
 }
 
 static void test_pageable(gpu_ptr device, size_t bytes)

@@ -85,6 +85,14 @@ def planted(kind, reason, line, off=None):
     expect_each_rank(result, line)
 
 
+def stale():
+    """What a killed process has left is nobody's: it is removed, and in nobody's way."""
+    result = h.run("comm A plant=stale\n" + WORK + "destroy A\n", 2)
+    h.expect_fine(result, 2)
+    h.expect_route(result, 2, "engine")
+    h.expect_stderr(result, [])
+
+
 def expect_each_rank(result, line):
     """Ranks that can't reach the meeting place can't agree who tells it: one line a rank."""
     h.expect(1 <= len(result.stderr) <= 2 and all(re.search(line, l) for l in result.stderr),
@@ -239,6 +247,7 @@ def tests():
     for kind, reason in (("garbage", "foreign content"), ("outcome", "foreign outcome"), ("size", "another size"),
                          ("owner", "another user"), ("link", "symbolic link")):
         yield f"foreign segment: {kind}", functools.partial(planted, kind, reason, reason)
+    yield "foreign segment: stale", stale
     yield "foreign record in place of a rank's", functools.partial(
         planted, "record", "another communicator", "another communicator", 1)
     yield "a rank switched off", rank_off

@@ -204,10 +204,11 @@ static int check(struct job *job, unsigned replay)
         struct ips_mismatch first = {0};
         const unsigned char *output = job->got + job->region[k].out;
         uint64_t wrong = ips_payload_check(&payload, 0, job->count, output, &first);
+        const char *type = ips_type_name(payload.type), *op = ips_op_name(payload.op);
         worker_check(worker, !wrong,
                      "%s %s count %llu call %u replay %u: %llu wrong; element %llu is %g "
                      "(0x%llx), expected %g within %g",
-                     ips_type_name(payload.type), ips_op_name(payload.op),
+                     type ? type : "?", op ? op : "?",
                      (unsigned long long)job->count, k, replay, (unsigned long long)wrong,
                      (unsigned long long)first.index, first.got,
                      (unsigned long long)first.got_bits, first.wanted, first.bound);

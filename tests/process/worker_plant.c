@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A foreign segment in the way: makes the file that the next communicator's ranks will
- * meet in, as somebody else would have left it: garbage  random bytes in a file of the
- * right size outcome  a decision that no rank can have made record   records that look
- * right but are another communicator's size     a file of another size owner    another
- * user's file link     a symbolic link */
+ * meet in, as somebody else would have left it, and holds it, so that it is not stale:
+ *   garbage  random bytes in a file of the right size
+ *   outcome  a decision that no rank can have made
+ *   record   records that look right but are another communicator's
+ *   size     a file of another size
+ *   owner    another user's file
+ *   link     a symbolic link
+ *   stale    garbage that nobody holds: removed by the next process that looks */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -24,7 +28,7 @@ static void fill(struct ips_segment *segment, const char *kind)
     memset(segment->base, 0, IPS_RECORD_BYTES); /* as if no rank had been here */
     if (!strcmp(kind, "outcome"))
         *(uint32_t *)segment->base = 77777;
-    if (!strcmp(kind, "garbage"))
+    if (!strcmp(kind, "garbage") || !strcmp(kind, "stale"))
         for (size_t i = 0; i < (1 + IPS_SEGMENT_SLOTS) * IPS_RECORD_BYTES; i += 8) {
             uint64_t random = ips_mix(i);
             memcpy(segment->base + i, &random, 8);
@@ -54,7 +58,8 @@ int worker_plant(struct worker *worker, const char *kind)
         return -1;
     memcpy(name, segment.name, sizeof name);
     int error = 0;
-    if (!strcmp(kind, "garbage") || !strcmp(kind, "record") || !strcmp(kind, "outcome"))
+    if (!strcmp(kind, "garbage") || !strcmp(kind, "record") || !strcmp(kind, "outcome") ||
+        !strcmp(kind, "stale"))
         fill(&segment, kind);
     else if (!strcmp(kind, "size"))
         error = truncate(name, 12345);
@@ -62,6 +67,7 @@ int worker_plant(struct worker *worker, const char *kind)
         error = chown(name, 12345, 12345) || chmod(name, 0666);
     else if (!strcmp(kind, "link"))
         error = unlink(name) || symlink("/dev/shm/elsewhere", name);
-    ips_segment_close(&segment);
+    if (!strcmp(kind, "stale"))
+        ips_segment_close(&segment);
     return worker_check(worker, !error, "plant %s: %s", kind, strerror(errno)) ? 0 : -1;
 }

@@ -111,7 +111,6 @@ static void run_rank(struct job *job, unsigned rank)
         launch.args.type = IPS_UINT32;
         launch.args.element = 4;
         launch.args.op = IPS_SUM;
-        launch.args.report_ns = ~0ull;
         if (stale && rank == 1)
             usleep(3000); /* its successor looks at what a wrap ago left behind */
         sim_lanes_run(lanes, lane, &launch, channels, 32);
@@ -211,7 +210,6 @@ static bool accepted(int stale_unit, bool stale_step, uint32_t *ret_out)
     launch.args.nranks = 2;
     launch.args.type = IPS_UINT32;
     launch.args.element = 4;
-    launch.args.report_ns = ~0ull;
     struct sim_lanes *lanes = sim_lanes_create();
     std::atomic<bool> ended{false};
     std::thread watch([&] {

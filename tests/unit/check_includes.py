@@ -13,7 +13,7 @@ ALL = set(ROOMS)
 MAY = {
     "shim": {"shim", "policy", "core", "kernels"},
     "core": {"core", "kernels"},
-    "policy": {"policy", "kernels/types.h"},
+    "policy": {"policy", "kernels/types.h", "kernels/names.h"},
     "kernels": {"kernels"},
     "tools": ALL - {"tests"},
     "tests": ALL,

@@ -10,7 +10,8 @@ ENTRY_SIZE(ips_word), ENTRY_SIZE(ips_channel), ENTRY_SIZE(ips_guard_keys),
     ENTRY_AT(ips_channel, simple), ENTRY_AT(ips_slab_head, count),
     ENTRY_AT(ips_slab_head, keys), ENTRY_AT(ips_slab_head, probe),
     ENTRY_AT(ips_control, stuck), ENTRY_AT(ips_control, probe_done),
-    ENTRY_AT(ips_control, count), ENTRY_AT(ips_allreduce_args, report_ns),
+    ENTRY_AT(ips_control, count), ENTRY_AT(ips_control, history),
+    ENTRY_SIZE(ips_call), ENTRY_AT(ips_allreduce_args, element),
     ENTRY_AT(ips_probe_args, rank),
 #undef ENTRY_SIZE
 #undef ENTRY_AT

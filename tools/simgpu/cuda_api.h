@@ -31,6 +31,8 @@ typedef struct CUgraphExec_st *gpu_exec;
     X(700, CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered")      \
     X(704, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled")    \
     X(705, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "peer access has not been enabled")      \
+    X(712, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "memory is registered already")   \
+    X(713, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "memory is not registered")           \
     X(719, CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure")                      \
     X(800, CUDA_ERROR_NOT_PERMITTED, "operation not permitted")                         \
     X(801, CUDA_ERROR_NOT_SUPPORTED, "operation not supported")                         \
@@ -85,8 +87,8 @@ SIM_API int cuMemAlloc_v2(gpu_ptr *address, size_t bytes);
 SIM_API int cuMemFree_v2(gpu_ptr address);
 SIM_API int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
 SIM_API int cuMemGetAddressRange_v2(gpu_ptr *base, size_t *bytes, gpu_ptr address);
-SIM_API int cuMemHostAlloc(void **address, size_t bytes, unsigned flags);
-SIM_API int cuMemFreeHost(void *address);
+SIM_API int cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags);
+SIM_API int cuMemHostUnregister(void *address);
 SIM_API int cuMemHostGetDevicePointer_v2(gpu_ptr *device, void *host, unsigned flags);
 SIM_API int cuIpcGetMemHandle(struct gpu_ipc_handle *handle, gpu_ptr address);
 SIM_API int cuIpcOpenMemHandle_v2(gpu_ptr *address, struct gpu_ipc_handle handle,

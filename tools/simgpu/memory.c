@@ -192,7 +192,8 @@ int cuMemGetAddressRange_v2(gpu_ptr *base, size_t *bytes, gpu_ptr address)
     return m ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-int cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
+/* The memory stays the caller's: only noted as known to the device. */
+int cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags)
 {
     SIM_ENTER();
     struct CUctx_st *context = sim_current();
@@ -203,34 +204,34 @@ int cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
     int error = sim_unsafe();
     if (error)
         return error;
+    pthread_mutex_lock(&sim_lock);
+    const int known = sim_memory_find_locked(address, 1) != NULL;
+    pthread_mutex_unlock(&sim_lock);
+    if (known)
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     struct sim_memory *m = memory_create(SIM_PINNED, bytes);
-    void *base = m ? mmap(NULL, m->mapped, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                   : MAP_FAILED;
-    if (base == MAP_FAILED) {
-        free(m);
+    if (!m)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    m->base = base;
+    m->base = address;
     m->device = context->device;
-    memset(m->base, GARBAGE, m->mapped);
     pthread_mutex_lock(&sim_lock);
     sim_memory_add_locked(m);
     pthread_mutex_unlock(&sim_lock);
-    *address = m->base;
     return CUDA_SUCCESS;
 }
 
-int cuMemFreeHost(void *address)
+int cuMemHostUnregister(void *address)
 {
     SIM_ENTER();
     struct sim_memory *m;
     if (!sim_current())
         return CUDA_ERROR_INVALID_CONTEXT;
     int error = take(&m, address, SIM_PINNED);
-    if (!error)
-        memory_free(m);
-    return error;
+    if (error)
+        return error == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
+                                                 : error;
+    free(m);
+    return CUDA_SUCCESS;
 }
 
 int cuMemHostGetDevicePointer_v2(gpu_ptr *device, void *host, unsigned flags)

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Words for waits that do not end: who waits, for whom, in which call, and who is behind. */
+#include "core/report.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "kernels/names.h"
+
+#define SILENT_NS 1000000000ull
+#define SECOND_NS 1000000000ull
+
+/* A text of bounded length that grows. */
+struct text {
+    char *at;
+    size_t left;
+};
+
+static void add(struct text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void add(struct text *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int wrote = vsnprintf(text->at, text->left, format, args);
+    va_end(args);
+    size_t more = wrote < 0 ? 0 : (size_t)wrote;
+    if (more >= text->left)
+        more = text->left ? text->left - 1 : 0;
+    text->at += more;
+    text->left -= more;
+}
+
+int ips_report_read(const struct ips_control *control, struct ips_stuck *ret_stuck)
+{
+    const struct ips_stuck *stuck = &control->stuck;
+    uint64_t state = __atomic_load_n(&stuck->state, __ATOMIC_ACQUIRE);
+    if ((state & 255) != IPS_WAIT_DATA && (state & 255) != IPS_WAIT_CREDIT)
+        return 0;
+    *ret_stuck = *stuck;
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    ret_stuck->state = state;
+    return state == __atomic_load_n(&stuck->state, __ATOMIC_RELAXED);
+}
+
+static const struct ips_control *control_of(const struct ips_segment *segment, int rank)
+{
+    return ips_segment_control(segment, segment->slot_of[rank]);
+}
+
+/* The rank's call of that number, if it is in it or has done it lately. */
+static int find_call(const struct ips_segment *segment, int rank, uint32_t number,
+                     struct ips_call *ret_call)
+{
+    const struct ips_control *control = control_of(segment, rank);
+    struct ips_stuck stuck;
+    if (ips_report_read(control, &stuck) && stuck.call.number == number) {
+        *ret_call = stuck.call;
+        return 1;
+    }
+    *ret_call = control->history[number % IPS_CALL_HISTORY];
+    return number && ret_call->number == number;
+}
+
+/* Number of the last call that the rank's first channel has done. */
+static uint32_t done_by(const struct ips_segment *segment, int rank)
+{
+    const struct ips_control *control = control_of(segment, rank);
+    uint32_t last = control->history[0].number;
+    for (int i = 1; i < IPS_CALL_HISTORY; i++)
+        if ((int32_t)(control->history[i].number - last) > 0)
+            last = control->history[i].number;
+    return last;
+}
+
+static void add_call(struct text *text, const struct ips_call *call)
+{
+    const char *op = ips_op_name(call->op), *type = ips_type_name(call->type);
+    add(text, "%s of %llu %s", op ? op : "?", (unsigned long long)call->count,
+        type ? type : "?");
+}
+
+/* Whose part is waited for; a rank in any case. */
+static int peer_of(const struct ips_segment *segment, const struct ips_stuck *stuck)
+{
+    return (int)(stuck->peer % (uint32_t)segment->nranks);
+}
+
+static void add_wait(struct text *text, const struct ips_segment *segment,
+                     const struct ips_stuck *stuck)
+{
+    const char *proto = ips_proto_name(stuck->call.proto);
+    add(text, "waits in call %u (", stuck->call.number);
+    add_call(text, &stuck->call);
+    add(text, ", %s) for %s rank %d, channel %u, step %llu, seen %#llx",
+        proto ? proto : "?",
+        (stuck->state & 255) == IPS_WAIT_CREDIT ? "a credit of" : "data of",
+        peer_of(segment, stuck), stuck->channel, (unsigned long long)stuck->step,
+        (unsigned long long)stuck->seen);
+}
+
+static int has_closed(const struct ips_record *record)
+{
+    return ips_record_state(record) == IPS_RECORD_CLOSED;
+}
+
+static int has_aborted(const struct ips_record *record)
+{
+    return __atomic_load_n(&record->aborted, __ATOMIC_ACQUIRE) != 0;
+}
+
+int ips_report_failure(const struct ips_segment *segment, int slot, char *ret_reason)
+{
+    const struct ips_record *record = ips_segment_slot(segment, slot);
+    const int error = record->error;
+    memcpy(ret_reason, record->reason, IPS_REASON_BYTES);
+    ret_reason[IPS_REASON_BYTES - 1] = 0;
+    for (char *at = ret_reason; *at; at++)
+        if ((unsigned char)*at < ' ')
+            *at = '?';
+    switch (error) {
+    case -EOWNERDEAD:
+    case -ETIMEDOUT:
+    case -EPROTO:
+    case -EBADMSG:
+        return error;
+    default: /* what is this rank's own matter there is a lost peer here */
+        return -ECONNRESET;
+    }
+}
+
+int ips_report_gone(const struct ips_segment *segment, const struct ips_stuck *stuck,
+                    char *ret_reason)
+{
+    for (int rank = 0; rank < segment->nranks; rank++) {
+        const int slot = segment->slot_of[rank];
+        const struct ips_record *record = ips_segment_slot(segment, slot);
+        const char *what = NULL;
+        if (rank == segment->rank)
+            continue;
+        if (has_aborted(record))
+            what = "has aborted the communicator";
+        else if (has_closed(record))
+            what = "has destroyed the communicator";
+        const int dead = ips_segment_dead(segment, slot);
+        if (dead)
+            what = "has ended";
+        if (!what)
+            continue;
+        snprintf(ret_reason, IPS_REASON_BYTES, "rank %d (pid %d) %s while rank %d is in "
+                 "call %u", rank, record->pid, what, segment->rank, stuck->call.number);
+        return dead ? -EOWNERDEAD : -ECONNRESET;
+    }
+    return 0;
+}
+
+static int same_call(const struct ips_call *a, const struct ips_call *b)
+{
+    return a->count == b->count && a->type == b->type && a->op == b->op;
+}
+
+int ips_report_mismatch(const struct ips_segment *segment, const struct ips_stuck *stuck,
+                        char *ret_reason)
+{
+    for (int rank = 0; rank < segment->nranks; rank++) {
+        struct ips_call other;
+        if (rank == segment->rank ||
+            !find_call(segment, rank, stuck->call.number, &other) ||
+            same_call(&stuck->call, &other))
+            continue;
+        struct text text = {ret_reason, IPS_REASON_BYTES};
+        add(&text, "the ranks' calls differ: call %u is ", stuck->call.number);
+        add_call(&text, &stuck->call);
+        add(&text, " on rank %d, but ", segment->rank);
+        add_call(&text, &other);
+        add(&text, " on rank %d: the program's to mend", rank);
+        return -EPROTO;
+    }
+    return 0;
+}
+
+/* How a rank stands that does not wait, or NULL if its process is well. */
+static const char *ailment(const struct ips_segment *segment, int rank, uint64_t now_ns,
+                           const struct ips_pulse *pulse)
+{
+    const int slot = segment->slot_of[rank];
+    if (ips_segment_dead(segment, slot))
+        return "has ended";
+    if (rank != segment->rank && now_ns - pulse[rank].at_ns > SILENT_NS)
+        return "does not run: stopped by a signal or a debugger?";
+    return NULL;
+}
+
+/* The rank that the others wait for: one that does not wait itself, the least far first;
+ * or -1. */
+static int behind(const struct ips_segment *segment)
+{
+    int found = -1;
+    for (int rank = 0; rank < segment->nranks; rank++) {
+        struct ips_stuck stuck;
+        if (ips_report_read(control_of(segment, rank), &stuck))
+            continue;
+        if (found < 0 ||
+            (int32_t)(done_by(segment, rank) - done_by(segment, found)) < 0)
+            found = rank;
+    }
+    return found;
+}
+
+static void add_behind(struct text *text, const struct ips_segment *segment,
+                       uint64_t now_ns, const struct ips_pulse *pulse)
+{
+    const int rank = behind(segment);
+    if (rank < 0) {
+        add(text, "all ranks wait for each other: does a link lose writes?");
+        return;
+    }
+    const char *how = ailment(segment, rank, now_ns, pulse);
+    add(text, "rank %d (pid %d) is behind, after call %u: %s", rank,
+        ips_segment_record(segment, rank)->pid, done_by(segment, rank),
+        how ? how : "its process runs, but has not come to this call");
+}
+
+/* One of the waiting ranks speaks: the lowest whose process runs. */
+static int is_speaker(const struct ips_segment *segment, uint64_t now_ns,
+                      const struct ips_pulse *pulse)
+{
+    for (int rank = 0; rank < segment->rank; rank++) {
+        struct ips_stuck stuck;
+        if (ips_report_read(control_of(segment, rank), &stuck) &&
+            !ailment(segment, rank, now_ns, pulse))
+            return 0;
+    }
+    return 1;
+}
+
+void ips_report_wait(const struct ips_segment *segment, const struct ips_stuck *stuck,
+                     uint64_t age_ns, uint64_t now_ns, const struct ips_pulse *pulse)
+{
+    char line[900];
+    struct text text = {line, sizeof line};
+    add(&text, "rank %d of %d ", segment->rank, segment->nranks);
+    add_wait(&text, segment, stuck);
+    add(&text, ", for %llu s; ", (unsigned long long)(age_ns / SECOND_NS));
+    add_behind(&text, segment, now_ns, pulse);
+    add(&text, "; calls done by rank:");
+    for (int rank = 0; rank < segment->nranks; rank++) {
+        struct ips_stuck other;
+        const int waits = ips_report_read(control_of(segment, rank), &other);
+        add(&text, " %d:%u", rank, done_by(segment, rank));
+        if (waits)
+            add(&text, "(waits for %d)", peer_of(segment, &other));
+    }
+    ips_log(is_speaker(segment, now_ns, pulse) ? IPS_LOG_WARN : IPS_LOG_INFO, "%s", line);
+}
+
+void ips_report_timeout(const struct ips_segment *segment, const struct ips_stuck *stuck,
+                        uint32_t timeout_s, uint64_t now_ns, const struct ips_pulse *pulse,
+                        char *ret_reason)
+{
+    struct text text = {ret_reason, IPS_REASON_BYTES};
+    add(&text, "call %u has waited for %u s (IPCSHIM_TIMEOUT_S); ", stuck->call.number,
+        timeout_s);
+    add_behind(&text, segment, now_ns, pulse);
+}

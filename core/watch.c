@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looks at the engines of the process ten times a second. An engine that waits for nobody
+ * costs a few loads; only where a wait goes on are the peers looked at. */
+#include "core/watch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/engine_private.h"
+#include "core/log.h"
+#include "core/report.h"
+
+#define TICK_NS 100000000
+/* A peer that has left, gracefully or not, may have done its part before: only a wait that
+ * goes on this long is hopeless. */
+#define HOPELESS_NS 400000000ull
+#define COMPARE_NS 1000000000ull
+#define SECOND_NS 1000000000ull
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ips_engine *engines;
+
+static uint64_t now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000ull + (uint64_t)time.tv_nsec;
+}
+
+static void beat(struct ips_engine *engine, uint64_t now)
+{
+    const struct ips_segment *segment = &engine->segment;
+    __atomic_fetch_add(&ips_segment_slot(segment, segment->slot)->beats, 1,
+                       __ATOMIC_RELAXED);
+    for (int r = 0; r < segment->nranks; r++) {
+        struct ips_pulse *pulse = &engine->watch.pulse[r];
+        const uint32_t beats =
+            __atomic_load_n(&ips_segment_record(segment, r)->beats, __ATOMIC_RELAXED);
+        if (beats != pulse->beats || !pulse->at_ns)
+            *pulse = (struct ips_pulse){beats, now};
+    }
+}
+
+/* One rank has failed the communicator: all do, with its error. */
+static int follow_failure(struct ips_engine *engine)
+{
+    char reason[IPS_REASON_BYTES];
+    const int slot = ips_segment_failed(&engine->segment);
+    if (slot < 0)
+        return 0;
+    ips_engine_fail(engine, ips_report_failure(&engine->segment, slot, reason), reason);
+    return 1;
+}
+
+/* Whether the engine waits, and has for how long. */
+static int follow_wait(struct ips_engine *engine, uint64_t now, struct ips_stuck *ret_stuck,
+                       uint64_t *ret_age_ns)
+{
+    struct ips_watch *watch = &engine->watch;
+    if (!ips_report_read(engine->slab.control, ret_stuck)) {
+        watch->record = 0;
+        return 0;
+    }
+    if (ret_stuck->state != watch->record) {
+        watch->record = ret_stuck->state;
+        watch->since_ns = now - IPS_NOTICE_NS;
+        watch->reported = 0;
+    }
+    *ret_age_ns = now - watch->since_ns;
+    return 1;
+}
+
+/* A wait that can't end, for a reason that is known. */
+static int find_cause(struct ips_engine *engine, const struct ips_stuck *stuck,
+                      uint64_t age_ns)
+{
+    char reason[IPS_REASON_BYTES];
+    int error = 0;
+    if (age_ns >= HOPELESS_NS)
+        error = ips_report_gone(&engine->segment, stuck, reason);
+    if (!error && age_ns >= COMPARE_NS)
+        error = ips_report_mismatch(&engine->segment, stuck, reason);
+    if (error)
+        ips_engine_fail(engine, error, reason);
+    return error;
+}
+
+static void look(struct ips_engine *engine, uint64_t now)
+{
+    struct ips_watch *watch = &engine->watch;
+    struct ips_stuck stuck;
+    uint64_t age_ns;
+    beat(engine, now);
+    if (ips_engine_error(engine) || follow_failure(engine) ||
+        !follow_wait(engine, now, &stuck, &age_ns) || find_cause(engine, &stuck, age_ns))
+        return;
+    if (!watch->reported && age_ns >= watch->report_s * SECOND_NS) {
+        watch->reported = 1;
+        ips_report_wait(&engine->segment, &stuck, age_ns, now, watch->pulse);
+    }
+    if (watch->timeout_s && age_ns >= watch->timeout_s * SECOND_NS) {
+        char reason[IPS_REASON_BYTES];
+        ips_report_timeout(&engine->segment, &stuck, watch->timeout_s, now, watch->pulse,
+                           reason);
+        ips_engine_fail(engine, -ETIMEDOUT, reason);
+    }
+}
+
+static void *run(void *nothing)
+{
+    const struct timespec tick = {0, TICK_NS};
+    for (;;) {
+        nanosleep(&tick, NULL);
+        pthread_mutex_lock(&lock);
+        const uint64_t now = now_ns();
+        for (struct ips_engine *engine = engines; engine; engine = engine->watch.next)
+            look(engine, now);
+        pthread_mutex_unlock(&lock);
+    }
+    return nothing;
+}
+
+/* With all signals blocked: they are for the program's own threads. */
+static int start(void)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    int error = pthread_attr_init(&attributes);
+    if (error)
+        return -error;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 256 << 10);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&thread, &attributes, run, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (error)
+        ips_log(IPS_LOG_WARN, "cannot start a thread: %s", strerror(error));
+    else
+        pthread_setname_np(thread, "ipcshim-watch");
+    return -error;
+}
+
+int ips_watch_start(void)
+{
+    static int started;
+    pthread_mutex_lock(&lock);
+    int error = started ? 0 : start();
+    started = !error;
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+void ips_watch_add(struct ips_engine *engine)
+{
+    pthread_mutex_lock(&lock);
+    engine->watch.next = engines;
+    engines = engine;
+    pthread_mutex_unlock(&lock);
+}
+
+void ips_watch_remove(struct ips_engine *engine)
+{
+    pthread_mutex_lock(&lock);
+    for (struct ips_engine **at = &engines; *at; at = &(*at)->watch.next)
+        if (*at == engine) {
+            *at = engine->watch.next;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+}

@@ -176,7 +176,7 @@ int ips_report_mismatch(const struct ips_segment *segment, const struct ips_stuc
         add_call(&text, &stuck->call);
         add(&text, " on rank %d, but ", segment->rank);
         add_call(&text, &other);
-        add(&text, " on rank %d: the program's to mend", rank);
+        add(&text, " on rank %d; mend the program", rank);
         return -EPROTO;
     }
     return 0;

@@ -18,7 +18,9 @@ struct ips_ll {
     }
 
     /* Every line of a slot is rewritten at least once in half a wrap of the flag: otherwise
-     * a line left by a longer message a whole wrap ago would look new. */
+     * a line left by a longer message a whole wrap ago would look new. Those beyond the
+     * message get the slot's last flag, not the new one: a reader that expects more than was
+     * sent then waits, and is reported, instead of taking them for data. */
     IPS_DEVICE bool cleans(uint64_t step)
     {
         return (step & (IPS_LL_FLAG_MASK >> 1)) < IPS_LL_SLOTS;
@@ -66,7 +68,8 @@ struct ips_ll {
                 ips_store(ring->out, offset, v, bytes);
         }
         if (stage->send && cleans(stage->send_step) && !ring->dead) {
-            const struct ips_v4 line = {0, flag, 0, flag};
+            const uint32_t last = flag_of(stage->send_step - IPS_LL_SLOTS);
+            const struct ips_v4 line = {0, last, 0, last};
             for (; i < IPS_LL_SLOT_LINES; i += ips_threads())
                 ips_st16(to + 16 * i, line);
         }

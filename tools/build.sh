@@ -9,6 +9,7 @@ needs=(
     meson:meson ninja:ninja-build gcc:gcc g++:g++ python3:python3
     /usr/include/stdlib.h:libc6-dev
     /usr/include/boost/context/detail/fcontext.hpp:libboost-context-dev
+    spin:spin
 )
 
 missing_packages() {

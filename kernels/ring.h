@@ -36,6 +36,7 @@ struct ips_ring {
 struct ips_ring_shared {
     uint64_t step, credit;
     uint64_t dead; /* thread 0 saw the abort word */
+    uint64_t call; /* number, of block 0 */
 };
 
 /* One stage: a chunk, and what happens to it. */
@@ -227,11 +228,15 @@ IPS_DEVICE void ips_ring_open(struct ips_ring *ring, const struct ips_allreduce_
     ring->dead = false;
     struct ips_ring_shared *shared = (struct ips_ring_shared *)ips_shared();
     if (ips_thread() == 0) {
-        shared->step = ring->head->step[proto][ips_block()];
+        /* All loads first: a use waits, and so does what follows an acquire. */
+        const uint64_t call = ips_ld_relaxed(&ring->head->call);
+        const uint64_t step = ring->head->step[proto][ips_block()];
         shared->credit = ips_ld_acquire(&ring->mine->credit[proto].value);
+        shared->step = step;
+        shared->call = call + 1;
         shared->dead = 0;
         if (ips_block() == 0) /* which starts no later than the others, as far as matters */
-            ips_st_relaxed(&ring->head->call, ips_ld_relaxed(&ring->head->call) + 1);
+            ips_st_relaxed(&ring->head->call, shared->call);
     }
     ips_barrier();
     ring->step = shared->step;
@@ -247,7 +252,7 @@ IPS_DEVICE void ips_ring_close(struct ips_ring *ring)
     ring->head->step[ring->proto][ips_block()] = ring->step;
     if (ips_block() != 0)
         return;
-    const uint64_t number = ips_ld_relaxed(&ring->head->call);
+    const uint64_t number = ((struct ips_ring_shared *)ips_shared())->call;
     ips_st16(&ring->args->control->history[number % IPS_CALL_HISTORY],
              ips_describe(ring->args, ring->proto, number));
     const uint32_t counter = ring->args->counter;

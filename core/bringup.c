@@ -70,7 +70,7 @@ static void advance(struct ips_bringup *b, enum ips_record_state state, enum pha
 {
     ips_log(IPS_LOG_TRACE, "rank %d of %d: set-up has reached state %d",
             b->meeting.segment.rank, b->meeting.segment.nranks, state);
-    ips_record_set_state(own(b), state);
+    ips_rendezvous_advance(&b->meeting, state);
     b->phase = next;
 }
 
@@ -142,7 +142,7 @@ static void export_slab(struct ips_bringup *b)
         snprintf(reason, sizeof reason, "no stream: %s", ips_gpu_error(error));
     if (!error)
         error = ips_slab_create(
-            &b->slab, b->device, record_of(b, 0)->channels,
+            &b->slab, b->device, b->meeting.first.channels,
             ips_segment_control(&b->meeting.segment, b->meeting.segment.slot),
             b->config.mem_max, b->stream, reason);
     if (!error)
@@ -185,8 +185,7 @@ static void open_peers(struct ips_bringup *b)
     }
     int error = ips_slab_open_peers(&b->slab, &b->meeting.segment, reason);
     if (!error) {
-        /* Own copy first: the record is shared, the stream asynchronous. */
-        struct ips_guard_keys keys = record_of(b, 0)->keys;
+        const struct ips_guard_keys keys = b->meeting.first.keys;
         error = gpu->cuMemcpyHtoDAsync(b->slab.own + offsetof(struct ips_slab_head, keys),
                                        &keys, sizeof keys, b->stream);
         if (!error)
@@ -214,7 +213,7 @@ static void start_probe(struct ips_bringup *b)
         .next = (void *)(uintptr_t)b->slab.next,
         .prev = (void *)(uintptr_t)b->slab.prev,
         .control = (struct ips_control *)(uintptr_t)b->slab.control_device,
-        .seed = record_of(b, 0)->probe_seed,
+        .seed = b->meeting.first.probe_seed,
         .deadline_ns = PROBE_DEADLINE_NS,
         .rank = (uint32_t)b->meeting.segment.rank,
         .nranks = (uint32_t)b->meeting.segment.nranks,
@@ -238,7 +237,7 @@ static void make_engine(struct ips_bringup *b)
     int pushed = 0, error = !engine;
     if (!error) {
         engine->device = b->device;
-        engine->channels = record_of(b, 0)->channels;
+        engine->channels = b->meeting.first.channels;
         engine->watch.report_s = b->config.report_s;
         engine->watch.timeout_s = b->config.timeout_s;
         error = ips_watch_start() || ips_gpu_enter(b->device->gpu, b->device->context, &pushed);
@@ -331,7 +330,7 @@ const char *ips_bringup_reason(const struct ips_bringup *b)
 struct ips_engine *ips_bringup_take(struct ips_bringup *b, void *ret_settings)
 {
     struct ips_engine *engine = b->engine;
-    memcpy(ret_settings, record_of(b, 0)->settings, own(b)->settings_bytes);
+    memcpy(ret_settings, b->meeting.first.settings, b->meeting.mine.settings_bytes);
     engine->slab = b->slab;
     engine->segment = b->meeting.segment;
     b->engine = NULL;

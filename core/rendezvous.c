@@ -67,8 +67,15 @@ int ips_rendezvous_join(struct ips_rendezvous *r, const struct ips_bringup_confi
         ips_segment_close(&r->segment);
         return error;
     }
-    ips_record_set_state(record, IPS_RECORD_PRESENT);
+    r->mine = *record;
+    ips_rendezvous_advance(r, IPS_RECORD_PRESENT);
     return 0;
+}
+
+void ips_rendezvous_advance(struct ips_rendezvous *r, enum ips_record_state state)
+{
+    r->mine.state = (uint32_t)state;
+    ips_record_set_state(ips_rendezvous_own(r), state);
 }
 
 void ips_rendezvous_begin(struct ips_rendezvous *r, int nranks, int rank)
@@ -79,7 +86,7 @@ void ips_rendezvous_begin(struct ips_rendezvous *r, int nranks, int rank)
     r->started_ns = r->stepped_ns = now_ns();
     record->nranks = nranks;
     record->rank = rank;
-    ips_record_set_state(record, IPS_RECORD_LOADING);
+    ips_rendezvous_advance(r, IPS_RECORD_LOADING);
     ips_segment_unlink(&r->segment); /* all who will ever come have come */
 }
 
@@ -114,7 +121,7 @@ static void end_declined(struct ips_rendezvous *r, uint32_t outcome)
                  "the shared segment holds a foreign outcome");
     }
     for (char *at = r->reason; *at; at++)
-        if ((unsigned char)*at < ' ')
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
             *at = '?';
     r->outcome = IPS_BRINGUP_DECLINED;
     ips_log(fault && lowest_here(r) ? IPS_LOG_WARN : IPS_LOG_INFO,
@@ -130,7 +137,7 @@ void ips_rendezvous_decline(struct ips_rendezvous *r, int fault, const char *rea
              IPS_REASON_BYTES - 32, reason);
     uint32_t outcome =
         ips_segment_decide(&r->segment, IPS_OUTCOME_DECLINED + (uint32_t)r->segment.slot);
-    if (outcome == IPS_OUTCOME_AGREED && ips_record_state(record) == IPS_RECORD_VOTED)
+    if (outcome == IPS_OUTCOME_AGREED && r->mine.state == IPS_RECORD_VOTED)
         r->outcome = IPS_BRINGUP_AGREED;
     else
         end_declined(r, outcome);
@@ -150,7 +157,7 @@ int ips_rendezvous_declined(struct ips_rendezvous *r)
     uint32_t outcome = ips_segment_outcome(&r->segment);
     if (outcome == IPS_OUTCOME_OPEN ||
         (outcome == IPS_OUTCOME_AGREED && /* not without this rank's vote */
-         ips_record_state(ips_rendezvous_own(r)) >= IPS_RECORD_VOTED))
+         r->mine.state >= IPS_RECORD_VOTED))
         return 0;
     end_declined(r, outcome);
     return 1;
@@ -190,7 +197,7 @@ int ips_rendezvous_complete(struct ips_rendezvous *r)
     }
     for (int slot = 0; slot < r->segment.nranks; slot++) {
         const struct ips_record *record = ips_segment_slot(&r->segment, slot);
-        const char *flaw = flaw_of(ips_rendezvous_own(r), record);
+        const char *flaw = flaw_of(&r->mine, record);
         if (!flaw)
             continue;
         snprintf(reason, sizeof reason,
@@ -201,6 +208,13 @@ int ips_rendezvous_complete(struct ips_rendezvous *r)
         return 0;
     }
     return 1;
+}
+
+/* Takes rank 0's record, which decides for all, out of others' reach. */
+static int keep_first(struct ips_rendezvous *r)
+{
+    r->first = *ips_segment_record(&r->segment, 0);
+    return !flaw_of(&r->mine, &r->first) && r->first.rank == 0;
 }
 
 int ips_rendezvous_numbered(struct ips_rendezvous *r)
@@ -217,7 +231,8 @@ int ips_rendezvous_numbered(struct ips_rendezvous *r)
             numbers |= 1u << rank;
         }
     }
-    if (numbers == (1u << r->segment.nranks) - 1)
+    if (numbers == (1u << r->segment.nranks) - 1 &&
+        r->segment.slot_of[r->segment.rank] == r->segment.slot && keep_first(r))
         return 1;
     ips_rendezvous_decline(r, 1, "the records do not hold each rank once");
     return 0;

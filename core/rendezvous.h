@@ -15,6 +15,8 @@ struct ips_rendezvous {
     enum ips_bringup_state outcome;
     uint64_t started_ns, stepped_ns;
     uint32_t seen[IPS_SEGMENT_SLOTS]; /* states of the records when last looked at */
+    struct ips_record mine;  /* what this rank wrote: what it shares may be overwritten */
+    struct ips_record first; /* rank 0's, as it was when it was found sound */
     char reason[IPS_REASON_BYTES];
 };
 
@@ -29,12 +31,16 @@ void ips_rendezvous_begin(struct ips_rendezvous *r, int nranks, int rank);
 
 /* Whether every rank has a sound record; declines if not. */
 int ips_rendezvous_complete(struct ips_rendezvous *r);
-/* Whether every rank has said its number, after which segment.slot_of is valid. */
+/* Whether every rank has said its number, after which segment.slot_of and `first` are
+ * valid. */
 int ips_rendezvous_numbered(struct ips_rendezvous *r);
 
 /* Whether all ranks have reached the state. Declines when one of them has ended, or has
  * made no step for 2 s (30 s where it may be loading kernels). */
 int ips_rendezvous_reached(struct ips_rendezvous *r, enum ips_record_state state);
+
+/* Says how far this rank has come. */
+void ips_rendezvous_advance(struct ips_rendezvous *r, enum ips_record_state state);
 
 /* Declines for all, unless the outcome is decided already: then that holds. `fault`:
  * worth a warning to the user. */

@@ -199,7 +199,8 @@ EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, in
                                              int nId, ncclUniqueId *commIds,
                                              ncclConfig_t *config)
 {
-    last_id = commIds[nId - 1];
+    if (nId > 0)
+        last_id = commIds[nId - 1];
     last_config = config;
     return make(newcomm, nranks, myrank, "ncclCommInitRankScalable",
                 is_background(config, 0));

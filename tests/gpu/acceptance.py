@@ -12,6 +12,7 @@ library only. What is not installed is skipped with a reason.
   ACCEPTANCE_QUICK not empty: nccl-tests with 8 ranks and with graphs only
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -161,13 +162,14 @@ def nccl_tests(shim):
                   "both" if options is few else "engine", extra)
 
 
-def nccl_test(shim, name, ranks, options, route, extra):
+def nccl_test(shim, name, ranks, options, route, extra, wrapper=()):
     """One run of all_reduce_perf; `route` is where all of its calls have to go."""
     env = environment(IPCSHIM_TRACE=str(OUT / "trace-%p.json"), **extra)
     if ranks > gpu_count():
         env["NCCL_TESTS_DEVICE"] = "0"
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np",
-               str(ranks), "-x", f"LD_PRELOAD={shim}", os.environ["ALL_REDUCE_PERF"], *options]
+               str(ranks), "-x", f"LD_PRELOAD={shim}", *wrapper,
+               os.environ["ALL_REDUCE_PERF"], *options]
     text = run(name, command, env, 200)
     routes = traced_routes("trace-*.json")
     if text is None:
@@ -202,6 +204,12 @@ def links(ipcshim, shim):
         if os.environ.get("ALL_REDUCE_PERF"):
             nccl_test(shim, f"nccl-tests, {ranks} GPUs, default links", ranks, whole,
                       "nccl", {"IPCSHIM_LINKS": "pcie"})
+            nccl_test(shim, f"nccl-tests, one process, {ranks} GPUs", 1,
+                      whole + ["-g", str(ranks)], "engine", {})
+            nccl_test(shim, f"nccl-tests, {ranks} processes that see one GPU each", ranks,
+                      whole, "engine", {"NCCL_TESTS_DEVICE": "0"}, wrapper=[
+                          "bash", "-c", "CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK "
+                          'exec "$0" "$@"'])
 
 
 def torch(ipcshim):
@@ -233,9 +241,10 @@ def sanitizer(ipcshim):
     if not tool:
         report("compute-sanitizer", "SKIP", "not installed")
         return
-    for proto in ("LL", "LL128", "Simple"):
-        name = f"compute-sanitizer memcheck, {proto}"
-        text = run(name, [tool, "--tool", "memcheck", "--target-processes", "all",
+    for check, proto in itertools.product(("memcheck", "synccheck"),
+                                          ("LL", "LL128", "Simple")):
+        name = f"compute-sanitizer {check}, {proto}"
+        text = run(name, [tool, "--tool", check, "--target-processes", "all",
                           "--error-exitcode", "9", ipcshim, "bench", "--device", "gpu",
                           "--ranks", "2", "--sizes", "8,1000,200K", "--iters", "1",
                           "--warmup", "0", "--samples", "1", "--no-nccl"],
@@ -249,8 +258,8 @@ def sanitizer(ipcshim):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(ROOT / "build"))
-    parser.add_argument("--only", default="conformance,links,sanitizer,bench,nccl-tests,torch,programs,"
-                        "soak,negative")
+    parser.add_argument("--only", default="conformance,links,sanitizer,faults,bench,nccl-tests,"
+                        "torch,programs,soak,negative")
     options = parser.parse_args()
     only = options.only.split(",")
     import programs  # which uses this file
@@ -266,9 +275,16 @@ def main():
         links(ipcshim, shim)
     if "sanitizer" in only:
         sanitizer(ipcshim)
+    if "faults" in only:
+        import faults  # likewise
+        faults.run_all(shim)
     if gpu_count() >= 2 and "torch" in only:
         torch(ipcshim)
-    if {"bench", "nccl-tests", "programs", "soak", "negative"} & set(only) or ("torch" in only and gpu_count() < 2):
+    if gpu_count() >= 4 and "programs" in only:
+        programs.run_all(ipcshim)
+        only.remove("programs")
+    shared = {"bench", "nccl-tests", "programs", "soak", "negative"} & set(only)
+    if shared or ("torch" in only and gpu_count() < 2):
         with Mps():
             if "bench" in only:
                 benches(ipcshim)

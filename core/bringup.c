@@ -244,6 +244,8 @@ static void make_engine(struct ips_bringup *b)
     }
     if (!error) {
         error = ips_order_init(&engine->order, b->device->gpu);
+        if (!error && b->meeting.first.verify)
+            error = ips_verify_alloc(engine);
         ips_gpu_leave(b->device->gpu, pushed);
     }
     if (error) {
@@ -352,8 +354,10 @@ static void stop_device(struct ips_bringup *b)
         IPS_GPU(gpu, cuStreamSynchronize(b->stream));
         gpu->cuStreamDestroy(b->stream);
     }
-    if (b->engine)
+    if (b->engine) {
         ips_order_finish(&b->engine->order, gpu);
+        ips_verify_free(b->engine);
+    }
     if (b->meeting.segment.base) {
         ips_slab_close_peers(&b->slab);
         ips_record_set_state(own(b), IPS_RECORD_CLOSED);

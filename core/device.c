@@ -34,6 +34,8 @@ static int find_kernels(struct ips_device *device, gpu_module module, char *ret_
         {&device->kernels[IPS_LL128], IPS_KERNEL_LL128},
         {&device->kernels[IPS_SIMPLE], IPS_KERNEL_SIMPLE},
         {&device->probe, IPS_KERNEL_PROBE},
+        {&device->weigh, IPS_KERNEL_WEIGH},
+        {&device->compare, IPS_KERNEL_COMPARE},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         int registers;

@@ -17,6 +17,7 @@ struct ips_device {
     char bus_id[32];
     gpu_function kernels[IPS_PROTOS];
     gpu_function probe;
+    gpu_function weigh, compare; /* see kernels/verify.h */
     struct ips_device *older;
 };
 

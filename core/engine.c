@@ -237,11 +237,13 @@ void ips_engine_destroy(struct ips_engine *engine)
     gpu->cuThreadExchangeStreamCaptureMode(&mode);
     const int clean = released(engine);
     ips_watch_remove(engine);
+    ips_verify_failed(engine); /* the last call's, which the thread may not have seen */
     if (clean && !engine->captured) {
         ips_slab_close_peers(&engine->slab);
         ips_record_set_state(ips_segment_slot(&engine->segment, engine->segment.slot),
                              IPS_RECORD_CLOSED);
         ips_order_finish(&engine->order, gpu);
+        ips_verify_free(engine);
         ips_slab_retire(&engine->slab, &engine->segment);
     } else {
         /* A graph, a kernel or a peer may still use it all: kept until the process ends,

@@ -16,6 +16,8 @@ struct ips_engine {
     struct ips_order order;
     unsigned channels;
     struct ips_watch watch;
+    gpu_ptr verify;    /* memory of verify.c, or 0 */
+    uint64_t verified; /* calls */
     int captured; /* graphs hold calls of the engine */
     int error;    /* negative errno; atomic, set once */
 };
@@ -24,5 +26,11 @@ struct ips_engine {
  * told, who fail with the same error. The text says why, and is logged by the first rank
  * that fails. Any thread. Gives the error that holds. */
 int ips_engine_fail(struct ips_engine *engine, int error, const char *reason);
+
+/* Memory for ips_engine_verify_*, on the current context. Status of the driver. */
+int ips_verify_alloc(struct ips_engine *engine);
+void ips_verify_free(struct ips_engine *engine);
+/* Fails the engine if a call was found to be wrong. Whether it did. Calls no driver. */
+int ips_verify_failed(struct ips_engine *engine);
 
 #endif

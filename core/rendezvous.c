@@ -58,6 +58,7 @@ int ips_rendezvous_join(struct ips_rendezvous *r, const struct ips_bringup_confi
     record->settings_bytes = (uint32_t)config->settings_bytes;
     memcpy(record->settings, config->settings, config->settings_bytes);
     record->channels = config->channels;
+    record->verify = config->verify != 0;
     ips_record_identify(record);
     error = fill_random(&record->keys, sizeof record->keys);
     if (!error)

@@ -67,6 +67,8 @@ struct ips_record {
     /* Of a rank with an engine; atomic. */
     uint32_t aborted; /* by its program */
     uint32_t beats;   /* grows several times a second while the process runs */
+
+    uint32_t verify; /* calls will be verified; rank 0's is used */
 };
 
 IPS_STATIC_ASSERT(sizeof(struct ips_record) <= IPS_RECORD_BYTES, "a record fits");

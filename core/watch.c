@@ -95,7 +95,7 @@ static void look(struct ips_engine *engine, uint64_t now)
     struct ips_stuck stuck;
     uint64_t age_ns;
     beat(engine, now);
-    if (ips_engine_error(engine) || follow_failure(engine) ||
+    if (ips_engine_error(engine) || follow_failure(engine) || ips_verify_failed(engine) ||
         !follow_wait(engine, now, &stuck, &age_ns) || find_cause(engine, &stuck, age_ns))
         return;
     if (!watch->reported && age_ns >= watch->report_s * SECOND_NS) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels: one per protocol, and the probe. Compiled by nvcc for GPUs and as C++ for the
+/* The kernels: one per protocol, the probe, and two that verify. Compiled by nvcc for GPUs and as C++ for the
  * CPU stand-in. */
 #include "kernels/wire.h"
 
@@ -9,6 +9,7 @@
 #include "kernels/ll128.h"
 #include "kernels/probe.h"
 #include "kernels/simple.h"
+#include "kernels/verify.h"
 
 extern "C" {
 IPS_GLOBAL uint32_t ips_module_version = IPS_WIRE_VERSION;
@@ -36,4 +37,14 @@ IPS_KERNEL ips_allreduce_simple(IPS_PARAMETER struct ips_allreduce_args args)
 IPS_KERNEL ips_probe(IPS_PARAMETER struct ips_probe_args args)
 {
     ips_probe_run(&args);
+}
+
+IPS_KERNEL ips_verify_weigh(IPS_PARAMETER struct ips_verify_args args)
+{
+    ips_verify_weigh_run(&args);
+}
+
+IPS_KERNEL ips_verify_compare(IPS_PARAMETER struct ips_verify_args args)
+{
+    ips_verify_compare_run(&args);
 }

@@ -111,6 +111,7 @@ struct ips_slab_head {
     uint64_t count[IPS_COUNTERS];
     uint64_t stuck_taken; /* a thread that waits has written control->stuck */
     uint64_t stuck_seq;   /* records written there */
+    uint64_t wrong_taken; /* a thread has written control->wrong */
     struct ips_guard_keys keys;
     struct ips_probe_box probe[2]; /* [0] written by the predecessor, [1] by the successor */
 };
@@ -147,6 +148,14 @@ struct ips_stuck {
     struct ips_call call;
 };
 
+/* The first element that was found to differ from NCCL's result: see verify.h. */
+struct ips_wrong {
+    uint64_t there; /* 1: the rest is valid, and stays */
+    uint64_t element;
+    uint64_t got, expected; /* bits, the engine's and NCCL's */
+    struct ips_call call;
+};
+
 /* One page of mapped host memory per rank and communicator, which the other ranks' hosts see
  * too: the host writes `abort`, the device everything else. */
 #define IPS_CALL_HISTORY 4
@@ -160,6 +169,7 @@ struct ips_control {
     uint32_t pad2[29];
     uint64_t count[IPS_COUNTERS]; /* mirror of ips_slab_head.count */
     struct ips_call history[IPS_CALL_HISTORY]; /* done by channel 0: [number % 4] */
+    struct ips_wrong wrong;
 };
 #define IPS_CONTROL_BYTES 4096
 
@@ -191,11 +201,28 @@ struct ips_probe_args {
     uint32_t rank, nranks;
 };
 
+/* The one parameter of the two kernels that verify a call: `count` elements of it, from
+ * `first` on. Any grid. */
+struct ips_verify_args {
+    const void *data;     /* weigh: the input; compare: the engine's result */
+    const void *expected; /* NCCL's result */
+    void *weights;        /* float64 for float64, else float32; NULL: there are none */
+    uint64_t count, first;
+    uint64_t message; /* elements of the whole call */
+    void *slab;
+    struct ips_control *control;
+    uint32_t type, op, proto, channels;
+    uint32_t element; /* bytes */
+    uint32_t nranks;
+};
+
 /* Entry points of the module, and the global that guards against a module of another build. */
 #define IPS_KERNEL_LL "ips_allreduce_ll"
 #define IPS_KERNEL_LL128 "ips_allreduce_ll128"
 #define IPS_KERNEL_SIMPLE "ips_allreduce_simple"
 #define IPS_KERNEL_PROBE "ips_probe"
+#define IPS_KERNEL_WEIGH "ips_verify_weigh"
+#define IPS_KERNEL_COMPARE "ips_verify_compare"
 #define IPS_MODULE_VERSION "ips_module_version" /* uint32_t, IPS_WIRE_VERSION */
 
 IPS_STATIC_ASSERT(sizeof(struct ips_word) == 128, "a polled word has its own line");
@@ -205,9 +232,12 @@ IPS_STATIC_ASSERT(sizeof(struct ips_slab_head) <= IPS_SLAB_HEAD_BYTES, "head fit
 IPS_STATIC_ASSERT(sizeof(struct ips_call) == 16, "one store");
 IPS_STATIC_ASSERT(sizeof(struct ips_control) <= IPS_CONTROL_BYTES, "a page");
 IPS_STATIC_ASSERT(offsetof(struct ips_control, history) % 16 == 0, "entries are aligned");
+IPS_STATIC_ASSERT((offsetof(struct ips_control, wrong) + offsetof(struct ips_wrong, call)) % 16
+                      == 0, "one store");
 IPS_STATIC_ASSERT(offsetof(struct ips_control, probe_done) % 128 == 0, "lines of their own");
 IPS_STATIC_ASSERT(sizeof(struct ips_allreduce_args) == 88, "same layout everywhere");
 IPS_STATIC_ASSERT(sizeof(struct ips_probe_args) == 56, "same layout everywhere");
+IPS_STATIC_ASSERT(sizeof(struct ips_verify_args) == 88, "same layout everywhere");
 IPS_STATIC_ASSERT(IPS_SLAB_BYTES(IPS_MAX_CHANNELS) <= 16u << 20, "a slab is at most 16 MiB");
 /* The slot of a step is found with a mask, also across the flag's wrap. */
 IPS_STATIC_ASSERT((IPS_LL_SLOTS & (IPS_LL_SLOTS - 1)) == 0, "power of two");

@@ -11,6 +11,7 @@ const struct ips_policy_settings ips_policy_defaults = {
     .ll_max_bytes = 64 << 10,
     .ll128_max_bytes = 1 << 20,
     .max_bytes = IPS_MAX_BYTES_AUTO,
+    .verify = 0,
 };
 
 unsigned ips_type_bytes(int type)

@@ -19,6 +19,7 @@ struct ips_policy_settings {
     uint64_t ll_max_bytes;    /* LL up to this size */
     uint64_t ll128_max_bytes; /* LL128 up to this size, Simple beyond */
     uint64_t max_bytes;       /* larger calls stay with NCCL; or IPS_MAX_BYTES_AUTO */
+    uint64_t verify;          /* every so many eager calls one also runs on NCCL; 0: none */
 };
 
 enum ips_route { IPS_ROUTE_ENGINE, IPS_ROUTE_NCCL };

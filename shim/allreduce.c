@@ -11,6 +11,7 @@
 #include "shim/nccl_api.h"
 #include "shim/process.h"
 #include "shim/settle.h"
+#include "shim/verify.h"
 
 /* A pointer that is not aligned to its element is taken like any other: it is a property
  * of one rank, NCCL needs the alignment as well. */
@@ -52,17 +53,26 @@ static void trace(const struct ips_taken *taken, int captured, ncclResult_t resu
     ips_trace_add(&event);
 }
 
+static ncclResult_t launch(const struct ips_taken *taken, int *ret_captured)
+{
+    struct ips_engine *engine = taken->comm->engine;
+    int error = ips_engine_allreduce(engine, &taken->call, ret_captured);
+    return error ? ips_engine_result(error, ips_engine_error(engine)) : ncclSuccess;
+}
+
 ncclResult_t ips_taken_launch(const struct ips_taken *taken)
 {
     struct ips_comm *comm = taken->comm;
+    struct ips_verify_plan plan;
     int captured = 0;
-    int error = ips_engine_allreduce(comm->engine, &taken->call, &captured);
-    ncclResult_t result = ncclSuccess;
-    if (error)
-        result = ips_engine_result(error, ips_engine_error(comm->engine));
+    ncclResult_t result = taken->verify ? ips_verify_begin(taken, &plan) : ncclSuccess;
+    if (!result)
+        result = launch(taken, &captured);
+    if (!result && taken->verify)
+        result = ips_verify_end(taken, &plan);
     if (!ips_trace_on())
         return result;
-    if (!error && !captured && taken->call.count) /* what the device will count */
+    if (!result && !captured && taken->call.count) /* what the device will count */
         __atomic_fetch_add(&comm->eager[ips_counter_of(taken->call.proto, taken->bytes)],
                            1, __ATOMIC_RELAXED);
     trace(taken, captured, result);
@@ -101,6 +111,7 @@ int ips_allreduce_take(const struct ips_request *request, int *ret_result,
             .time_ns = ips_trace_on() ? ips_trace_now() : 0,
             .reason = decision.reason,
         };
+        taken.verify = ips_verify_due(comm, &taken.call);
         *ret_result = (int)take(&taken);
     }
     ips_comm_put(comm);

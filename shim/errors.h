@@ -19,6 +19,8 @@ static inline ncclResult_t ips_result_of(int error)
         return ncclInvalidArgument;
     case -ENOMEM:
         return ncclSystemError;
+    case -EBADMSG: /* a result is wrong: "memory corruption", as NCCL's manual says */
+        return ncclInternalError;
     case -EIO: /* a driver call failed */
         return ncclUnhandledCudaError;
     case -EPIPE:

@@ -56,6 +56,14 @@ const struct ips_setting ips_settings_table[] = {
     {"IPCSHIM_TIMEOUT_S", NUMBER, MEMBER(timeout_s), 0, 86400, NULL, 0,
      "Seconds after which such a wait fails the communicator on all its ranks "
      "(ncclRemoteError). 0: it waits for as long as NCCL would, for ever."},
+    {"IPCSHIM_VERIFY", NUMBER, MEMBER(policy.verify), 0, 1000000000, NULL, 0,
+     "N: every Nth AllReduce that the engine takes also runs on NCCL and is compared with "
+     "its result, element by element; a difference is reported and fails the communicator "
+     "on all its ranks. For finding out, not for every day: such a call takes longer than "
+     "NCCL's and the engine's together, and 12 MB of device memory a communicator beside "
+     "IPCSHIM_MEM_MAX. Of more than 4 MB a part is compared, each time the next. Calls in "
+     "groups, in captures and on non-blocking communicators are left out and not counted, "
+     "so all ranks must make them alike. Rank 0's value is used by all ranks."},
     {"IPCSHIM_TRACE", TEXT, MEMBER(trace), 0, 0, NULL, 0,
      "File that gets one JSON line for every NCCL call. %p stands for the process id, %r "
      "for "

@@ -31,6 +31,13 @@ AT(ips_probe_args, seed, 32);
 AT(ips_probe_args, deadline_ns, 40);
 AT(ips_probe_args, rank, 48);
 SIZE(ips_probe_args, 56);
+AT(ips_verify_args, data, 0);
+AT(ips_verify_args, weights, 16);
+AT(ips_verify_args, count, 24);
+AT(ips_verify_args, slab, 48);
+AT(ips_verify_args, type, 64);
+AT(ips_verify_args, nranks, 84);
+SIZE(ips_verify_args, 88);
 
 /* Polled words are alone on their lines; slots start on lines, so that a 128-byte line of
  * LL128 and a 16-byte unit of LL never cross one. */
@@ -58,6 +65,9 @@ IPS_STATIC_ASSERT(offsetof(struct ips_control, count) % 8 == 0, "64-bit counters
 IPS_STATIC_ASSERT(sizeof(struct ips_control) <= IPS_CONTROL_BYTES, "a page");
 AT(ips_stuck, state, 0);
 AT(ips_stuck, call, 32);
+AT(ips_wrong, there, 0);
+AT(ips_wrong, expected, 24);
+AT(ips_wrong, call, 32);
 AT(ips_call, number, 8);
 AT(ips_call, type, 12);
 AT(ips_call, channels, 15);

@@ -5,7 +5,9 @@
 #define ENTRY_AT(type, member) {#type "." #member, offsetof(struct type, member)}
 ENTRY_SIZE(ips_word), ENTRY_SIZE(ips_channel), ENTRY_SIZE(ips_guard_keys),
     ENTRY_SIZE(ips_slab_head), ENTRY_SIZE(ips_stuck), ENTRY_SIZE(ips_control),
-    ENTRY_SIZE(ips_allreduce_args), ENTRY_SIZE(ips_probe_args),
+    ENTRY_SIZE(ips_wrong),    ENTRY_SIZE(ips_allreduce_args), ENTRY_SIZE(ips_probe_args),
+    ENTRY_SIZE(ips_verify_args), ENTRY_AT(ips_verify_args, nranks),
+    ENTRY_AT(ips_control, wrong),
     ENTRY_AT(ips_channel, flag), ENTRY_AT(ips_channel, ll), ENTRY_AT(ips_channel, ll128),
     ENTRY_AT(ips_channel, simple), ENTRY_AT(ips_slab_head, count),
     ENTRY_AT(ips_slab_head, keys), ENTRY_AT(ips_slab_head, probe),

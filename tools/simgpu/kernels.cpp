@@ -39,11 +39,23 @@ static void run_probe(const void *args)
     ips_probe(*static_cast<const struct ips_probe_args *>(args));
 }
 
+static void run_weigh(const void *args)
+{
+    ips_verify_weigh(*static_cast<const struct ips_verify_args *>(args));
+}
+
+static void run_compare(const void *args)
+{
+    ips_verify_compare(*static_cast<const struct ips_verify_args *>(args));
+}
+
 const struct sim_kernel sim_kernels[] = {
     {IPS_KERNEL_LL, run_ll, sizeof(struct ips_allreduce_args)},
     {IPS_KERNEL_LL128, run_ll128, sizeof(struct ips_allreduce_args)},
     {IPS_KERNEL_SIMPLE, run_simple, sizeof(struct ips_allreduce_args)},
     {IPS_KERNEL_PROBE, run_probe, sizeof(struct ips_probe_args)},
+    {IPS_KERNEL_WEIGH, run_weigh, sizeof(struct ips_verify_args)},
+    {IPS_KERNEL_COMPARE, run_compare, sizeof(struct ips_verify_args)},
 };
 const size_t sim_kernel_count = sizeof sim_kernels / sizeof sim_kernels[0];
 void *const sim_module_version = &ips_module_version;

@@ -155,6 +155,22 @@ static void export_slab(struct ips_bringup *b)
     advance(b, IPS_RECORD_EXPORTED, OPEN);
 }
 
+/* A peer that has ended explains whatever fails with it. Whether one has. */
+static int blame_dead(struct ips_bringup *b)
+{
+    char reason[IPS_REASON_BYTES];
+    const struct ips_segment *segment = &b->meeting.segment;
+    for (int rank = 0; rank < segment->nranks; rank++) {
+        if (rank == segment->rank || !ips_segment_dead(segment, segment->slot_of[rank]))
+            continue;
+        snprintf(reason, sizeof reason, "rank %d (pid %d) ended during the set-up", rank,
+                 record_of(b, rank)->pid);
+        decline(b, 1, reason);
+        return 1;
+    }
+    return 0;
+}
+
 /* Every pair must be wanted: one NVLink anywhere, and NCCL has the better plan. */
 static int links_pass(struct ips_bringup *b)
 {
@@ -196,7 +212,8 @@ static void open_peers(struct ips_bringup *b)
     }
     ips_gpu_leave(gpu, pushed);
     if (error) {
-        decline(b, 1, reason);
+        if (!blame_dead(b))
+            decline(b, 1, reason);
         return;
     }
     advance(b, IPS_RECORD_OPENED, PROBE);
@@ -275,6 +292,8 @@ static void verify_probe(struct ips_bringup *b)
         advance(b, IPS_RECORD_VOTED, VOTE);
         return;
     }
+    if (blame_dead(b))
+        return;
     int peer = bad & 1 ? (rank + n - 1) % n : (rank + 1) % n;
     snprintf(
         reason, sizeof reason,

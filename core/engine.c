@@ -201,6 +201,15 @@ static int ended(const struct ips_engine *engine)
     return status == GPU_SUCCESS;
 }
 
+/* Whether the successor, who alone may still write here, has left. */
+static int successor_left(const struct ips_engine *engine)
+{
+    const struct ips_segment *segment = &engine->segment;
+    const int slot = segment->slot_of[(segment->rank + 1) % segment->nranks];
+    return ips_record_state(ips_segment_slot(segment, slot)) == IPS_RECORD_CLOSED ||
+           ips_segment_dead(segment, slot);
+}
+
 /* Whether the peers write no more, within two seconds: a process that ends right after
  * this takes its memory along. */
 static int left_alone(struct ips_engine *engine)
@@ -210,8 +219,11 @@ static int left_alone(struct ips_engine *engine)
     if (gpu->cuStreamCreate(&stream, GPU_STREAM_NON_BLOCKING))
         return 0;
     int done = 0;
-    for (int waited = 0; !(done = quiet(engine, stream)) && waited < QUIESCE_MS; waited++)
-        pause_ms(1);
+    for (int waited = 0; waited < QUIESCE_MS && !done; waited++) {
+        done = quiet(engine, stream) || successor_left(engine) || ips_engine_error(engine);
+        if (!done)
+            pause_ms(1);
+    }
     gpu->cuStreamDestroy(stream);
     return done;
 }

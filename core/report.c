@@ -12,6 +12,8 @@
 
 #define SILENT_NS 1000000000ull
 #define SECOND_NS 1000000000ull
+/* A peer that has ended may have done less of its last call than its first channel tells. */
+#define LEFTOVER_NS 2000000000ull
 
 /* A text of bounded length that grows. */
 struct text {
@@ -76,6 +78,13 @@ static uint32_t done_by(const struct ips_segment *segment, int rank)
     return last;
 }
 
+int ips_report_last(const struct ips_segment *segment, struct ips_stuck *ret_stuck)
+{
+    const uint32_t number = done_by(segment, segment->rank);
+    *ret_stuck = (struct ips_stuck){0};
+    return find_call(segment, segment->rank, number, &ret_stuck->call);
+}
+
 static void add_call(struct text *text, const struct ips_call *call)
 {
     const char *op = ips_op_name(call->op), *type = ips_type_name(call->type);
@@ -132,27 +141,37 @@ int ips_report_failure(const struct ips_segment *segment, int slot, char *ret_re
     }
 }
 
+/* How a rank has left: 0 or the error that the others get for it. */
+static int departure(const struct ips_segment *segment, int rank, const char **ret_what)
+{
+    const struct ips_record *record = ips_segment_record(segment, rank);
+    if (has_aborted(record)) {
+        *ret_what = "has aborted the communicator";
+        return -ECONNRESET;
+    }
+    if (has_closed(record)) {
+        *ret_what = "has destroyed the communicator";
+        return -ECONNRESET;
+    }
+    *ret_what = "has ended";
+    return ips_segment_dead(segment, segment->slot_of[rank]) ? -EOWNERDEAD : 0;
+}
+
 int ips_report_gone(const struct ips_segment *segment, const struct ips_stuck *stuck,
-                    char *ret_reason)
+                    uint64_t age_ns, char *ret_reason)
 {
     for (int rank = 0; rank < segment->nranks; rank++) {
-        const int slot = segment->slot_of[rank];
-        const struct ips_record *record = ips_segment_slot(segment, slot);
-        const char *what = NULL;
-        if (rank == segment->rank)
+        const struct ips_record *record = ips_segment_record(segment, rank);
+        const char *what;
+        const int error = rank == segment->rank ? 0 : departure(segment, rank, &what);
+        if (!error)
             continue;
-        if (has_aborted(record))
-            what = "has aborted the communicator";
-        else if (has_closed(record))
-            what = "has destroyed the communicator";
-        const int dead = ips_segment_dead(segment, slot);
-        if (dead)
-            what = "has ended";
-        if (!what)
-            continue;
+        const int did = (int32_t)(done_by(segment, rank) - stuck->call.number) >= 0;
+        if (did && (age_ns < LEFTOVER_NS || (has_closed(record) && !has_aborted(record))))
+            continue; /* whoever is waited for, it is another one */
         snprintf(ret_reason, IPS_REASON_BYTES, "rank %d (pid %d) %s while rank %d is in "
                  "call %u", rank, record->pid, what, segment->rank, stuck->call.number);
-        return dead ? -EOWNERDEAD : -ECONNRESET;
+        return error;
     }
     return 0;
 }
@@ -195,8 +214,9 @@ static const char *ailment(const struct ips_segment *segment, int rank, uint64_t
 }
 
 /* The rank that the others wait for: one that does not wait itself, the least far first;
- * or -1. */
-static int behind(const struct ips_segment *segment)
+ * else one whose process is not well, since it may have stopped in a wait; or -1. */
+static int behind(const struct ips_segment *segment, uint64_t now_ns,
+                  const struct ips_pulse *pulse)
 {
     int found = -1;
     for (int rank = 0; rank < segment->nranks; rank++) {
@@ -207,13 +227,16 @@ static int behind(const struct ips_segment *segment)
             (int32_t)(done_by(segment, rank) - done_by(segment, found)) < 0)
             found = rank;
     }
+    for (int rank = 0; found < 0 && rank < segment->nranks; rank++)
+        if (ailment(segment, rank, now_ns, pulse))
+            return rank;
     return found;
 }
 
 static void add_behind(struct text *text, const struct ips_segment *segment,
                        uint64_t now_ns, const struct ips_pulse *pulse)
 {
-    const int rank = behind(segment);
+    const int rank = behind(segment, now_ns, pulse);
     if (rank < 0) {
         add(text, "all ranks wait for each other: does a link lose writes?");
         return;

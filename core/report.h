@@ -15,14 +15,18 @@ int ips_report_read(const struct ips_control *control, struct ips_stuck *ret_stu
 /* The error that the rank in the slot has failed the communicator with, and its reason. */
 int ips_report_failure(const struct ips_segment *segment, int slot, char *ret_reason);
 
-/* A peer that will do nothing more: -EOWNERDEAD (its process has ended) or -ECONNRESET (its
- * program has aborted or destroyed the communicator) with the reason, or 0. */
+/* A peer that will do nothing more for this wait: -EOWNERDEAD (its process has ended) or
+ * -ECONNRESET (its program has aborted or destroyed the communicator) with the reason, or 0.
+ * One that had done the call before it left is not to blame. */
 int ips_report_gone(const struct ips_segment *segment, const struct ips_stuck *stuck,
-                    char *ret_reason);
+                    uint64_t age_ns, char *ret_reason);
 
 /* A peer whose call of the same number is another one: -EPROTO with the reason, or 0. */
 int ips_report_mismatch(const struct ips_segment *segment, const struct ips_stuck *stuck,
                         char *ret_reason);
+
+/* This rank's last call that is done, as if it waited in it. Whether there is one. */
+int ips_report_last(const struct ips_segment *segment, struct ips_stuck *ret_stuck);
 
 /* One line on who waits for whom, who is behind and how far all are; from one of the waiting
  * ranks. pulse: of all ranks, when they were last seen alive. */

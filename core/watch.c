@@ -81,12 +81,29 @@ static int find_cause(struct ips_engine *engine, const struct ips_stuck *stuck,
     char reason[IPS_REASON_BYTES];
     int error = 0;
     if (age_ns >= HOPELESS_NS)
-        error = ips_report_gone(&engine->segment, stuck, reason);
+        error = ips_report_gone(&engine->segment, stuck, age_ns, reason);
     if (!error && age_ns >= COMPARE_NS)
         error = ips_report_mismatch(&engine->segment, stuck, reason);
     if (error)
         ips_engine_fail(engine, error, reason);
     return error;
+}
+
+/* Calls that differ need not wait for each other, and their results are garbage. What is
+ * there at two looks is not a record in the making. */
+static int compare_done(struct ips_engine *engine)
+{
+    char reason[IPS_REASON_BYTES];
+    struct ips_stuck last;
+    const uint32_t before = engine->watch.differed;
+    engine->watch.differed = 0;
+    if (!ips_report_last(&engine->segment, &last) ||
+        !ips_report_mismatch(&engine->segment, &last, reason))
+        return 0;
+    engine->watch.differed = last.call.number;
+    if (before == last.call.number)
+        ips_engine_fail(engine, -EPROTO, reason);
+    return before == last.call.number;
 }
 
 static void look(struct ips_engine *engine, uint64_t now)
@@ -96,6 +113,7 @@ static void look(struct ips_engine *engine, uint64_t now)
     uint64_t age_ns;
     beat(engine, now);
     if (ips_engine_error(engine) || follow_failure(engine) || ips_verify_failed(engine) ||
+        compare_done(engine) ||
         !follow_wait(engine, now, &stuck, &age_ns) || find_cause(engine, &stuck, age_ns))
         return;
     if (!watch->reported && age_ns >= watch->report_s * SECOND_NS) {
@@ -113,12 +131,17 @@ static void look(struct ips_engine *engine, uint64_t now)
 static void *run(void *nothing)
 {
     const struct timespec tick = {0, TICK_NS};
-    for (;;) {
+    for (uint64_t last = now_ns(), now;; last = now) {
         nanosleep(&tick, NULL);
         pthread_mutex_lock(&lock);
-        const uint64_t now = now_ns();
-        for (struct ips_engine *engine = engines; engine; engine = engine->watch.next)
+        now = now_ns();
+        /* This process did not run; others may have been stopped with it. */
+        const int slept = now - last > SECOND_NS;
+        for (struct ips_engine *engine = engines; engine; engine = engine->watch.next) {
+            if (slept)
+                engine->watch.since_ns = now - IPS_NOTICE_NS;
             look(engine, now);
+        }
         pthread_mutex_unlock(&lock);
     }
     return nothing;

@@ -18,6 +18,7 @@ struct ips_watch {
     uint64_t record;              /* state of the record of the wait that is followed, or 0 */
     uint64_t since_ns;            /* that wait began */
     int reported;
+    uint32_t differed; /* number of the done call that seemed to differ at the last look */
     struct ips_pulse {
         uint32_t beats;
         uint64_t at_ns; /* when they last grew */

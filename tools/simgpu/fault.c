@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,9 @@ int sim_fault(const char *prefix, const char *function)
         if (!error && (rule->nth == 0 || rule->nth == call))
             error = rule->error;
     }
-    return error;
+    if (error < 0)
+        raise(-error);
+    return error < 0 ? 0 : error;
 }
 
 int sim_logging(const char *prefix)

@@ -4,14 +4,19 @@
  * peer's memory (it reads the link of the peer's descriptor), amid the set-up
  *   IPS_SHM_AWAY=DIR  puts what the stand-in NCCL keeps in /dev/shm into DIR, so that a
  * full or read-only /dev/shm meets the shim alone IPS_HIDE=NAME     dlsym does not find
- * NAME for the shim, as in an older driver */
+ * NAME for the shim, as in an older driver
+ * Once ips_meddler_clock is "real" or "device", the time of day, or the device's clock, jumps
+ * by hours, to and fro, with every look at it. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -52,6 +57,56 @@ EXPORT ssize_t readlink(const char *path, char *buffer, size_t size)
         __atomic_add_fetch(&seen, 1, __ATOMIC_RELAXED) == atoi(at))
         raise(SIGKILL);
     return next(path, buffer, size);
+}
+
+#define JUMP_S (5 * 3600)
+
+static long jump(void)
+{
+    static unsigned looks;
+    return __atomic_fetch_add(&looks, 1, __ATOMIC_RELAXED) % 3 * JUMP_S - JUMP_S;
+}
+
+EXPORT const char *ips_meddler_clock;
+
+static int wants(const char *clock)
+{
+    const char *asked = __atomic_load_n(&ips_meddler_clock, __ATOMIC_RELAXED);
+    return asked && !strcmp(asked, clock);
+}
+
+/* Only the stand-in driver asks for the device's time. */
+static int from_driver(const void *caller)
+{
+    Dl_info info = {0};
+    return dladdr(caller, &info) && info.dli_fname && strstr(info.dli_fname, "libcuda");
+}
+
+EXPORT int clock_gettime(clockid_t clock, struct timespec *time)
+{
+    int error = (int)syscall(SYS_clock_gettime, clock, time);
+    if (!error && ((clock == CLOCK_REALTIME && wants("real")) ||
+                   (clock == CLOCK_MONOTONIC && wants("device") &&
+                    from_driver(__builtin_return_address(0)))))
+        time->tv_sec += jump();
+    return error;
+}
+
+EXPORT int gettimeofday(struct timeval *restrict time, void *restrict zone)
+{
+    int error = (int)syscall(SYS_gettimeofday, time, zone);
+    if (!error && wants("real"))
+        time->tv_sec += jump();
+    return error;
+}
+
+EXPORT time_t time(time_t *ret_time)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (ret_time)
+        *ret_time = now.tv_sec;
+    return now.tv_sec;
 }
 
 static const char *away(const char *name, char *path, size_t room)

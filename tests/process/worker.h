@@ -21,6 +21,16 @@ struct worker_page {
     struct fleet_sync sync;
     struct nccl_id id;
     uint64_t hash[2][IPS_MAX_RANKS]; /* of a checked output, by turns */
+    int32_t pid[IPS_MAX_RANKS];
+    uint32_t met[1 << IPS_MAX_RANKS][IPS_MAX_RANKS]; /* see worker_faults.c */
+    uint64_t fault_ns;           /* when something last went wrong on purpose */
+};
+
+/* Calls that were enqueued and not yet looked at (worker_posted.c). */
+struct worker_posted {
+    struct part *part;
+    unsigned count;
+    uint64_t at_ns; /* the last one */
 };
 
 struct worker {
@@ -35,6 +45,7 @@ struct worker {
     unsigned serial;                /* checked AllReduces so far: seeds the data */
     unsigned checks, failures;
     double timeout_s;
+    struct worker_posted posted;
 };
 
 /* One line of the script. */
@@ -74,6 +85,14 @@ int worker_init_all(struct worker *worker, const struct words *words); /* worker
 int worker_outlive(struct worker *worker, const struct words *words);  /* likewise */
 int worker_fork(struct worker *worker, const struct words *words);     /* likewise */
 int worker_threads(struct worker *worker, const struct words *words);  /* likewise */
+int worker_fault(struct worker *worker, const struct words *words);  /* worker_faults.c */
+int worker_post(struct worker *worker, const struct words *words);   /* worker_posted.c */
+int worker_finish(struct worker *worker, const struct words *words); /* likewise */
+int worker_leave(struct worker *worker, const struct words *words);  /* likewise */
+
+uint64_t worker_now_ns(void);
+/* A non-blocking init that is not waited for; NCCL's answer. */
+int worker_init_late(struct worker *worker, nccl_comm *comm, int nranks, int rank);
 
 /* Puts something foreign where the next communicator's ranks will meet (worker_plant.c).
  */

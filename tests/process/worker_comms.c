@@ -43,11 +43,15 @@ static int settle(struct worker *worker, nccl_comm comm)
     return -1;
 }
 
-static int make_late(struct worker *worker, nccl_comm *comm)
+int worker_init_late(struct worker *worker, nccl_comm *comm, int nranks, int rank)
 {
     struct config config = late_config();
-    int code = worker->nccl.CommInitRankConfig(
-        comm, (int)worker->nranks, worker->page->id, (int)worker->rank, &config);
+    return worker->nccl.CommInitRankConfig(comm, nranks, worker->page->id, rank, &config);
+}
+
+static int make_late(struct worker *worker, nccl_comm *comm)
+{
+    int code = worker_init_late(worker, comm, (int)worker->nranks, (int)worker->rank);
     worker_check(worker, code == NCCL_IN_PROGRESS && *comm, "non-blocking: code %d",
                  code);
     return settle(worker, *comm);

@@ -12,9 +12,15 @@ uint32_t part_value(const struct part *part, unsigned rank, size_t i)
 
 int part_make(struct worker *worker, struct part *part, size_t count, unsigned number)
 {
+    return part_make_salted(worker, part, count, worker->line * 1009 + number);
+}
+
+int part_make_salted(struct worker *worker, struct part *part, size_t count,
+                     unsigned salt)
+{
     size_t room = count * worker->nranks * 4;
     uint32_t *host = malloc(room);
-    *part = (struct part){.count = count, .salt = worker->line * 1009 + number};
+    *part = (struct part){.count = count, .salt = salt};
     if (!host || device_alloc(&worker->device, room, &part->in) ||
         device_alloc(&worker->device, room, &part->out))
         return -1;

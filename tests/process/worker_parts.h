@@ -16,6 +16,9 @@ struct part {
 /* A new part with its input; the output is poisoned. number: among those of this line of
  * the script, the same on all members. */
 int part_make(struct worker *worker, struct part *part, size_t count, unsigned number);
+/* The same where the members stand on different lines. */
+int part_make_salted(struct worker *worker, struct part *part, size_t count,
+                     unsigned salt);
 void part_free(struct worker *worker, struct part *part);
 /* What rank r's input holds at i. */
 uint32_t part_value(const struct part *part, unsigned rank, size_t i);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the script in one rank. A line is a command and key=value words; "@R" in front of
- * it restricts it to rank R. Commands that all ranks must reach together say so.
+ * it restricts it to rank R, "@RST" to those three. Commands that all ranks must reach together say so.
  *
  *   comm L [expect=CODE] [config=1] [plant=KIND]   all: make communicator L (a letter)
  *   ar ...                            all: AllReduce and check, see worker_allreduce.c
@@ -10,6 +10,9 @@
  *   group ...                         all: groups, see worker_groups.c
  *   nested ...                        all: graphs in graphs, see worker_nested.c
  *   initall ... | outlive ... | fork | threads ... see worker_ends.c
+ *   post ... | finish ... | leave ...  see worker_posted.c
+ *   gather ... | remake ... | die ... | signal ... | fault | abortlater ... | pause ... |
+ *   clock ... | shm ... | names ... | quit    see worker_faults.c
  *   flood N                           N calls of nothing, as fast as possible
  *   invalid                           bad arguments must get NCCL's own answers
  *   error L expect=CODE               ncclCommGetAsyncError
@@ -161,6 +164,9 @@ static int flood(struct worker *worker, unsigned calls)
 
 static int execute(struct worker *worker, const struct words *words)
 {
+    static const char *const faults[] = {"gather", "remake", "die",   "signal",
+                                         "fault",  "pause",  "clock", "shm",
+                                         "names",  "quit",   "abortlater"};
     const char *name = words->word[0];
     int number = words->count > 1 ? atoi(words->word[1]) : 0;
     if (!strcmp(name, "comm"))
@@ -191,6 +197,15 @@ static int execute(struct worker *worker, const struct words *words)
         return worker_fork(worker, words);
     if (!strcmp(name, "threads"))
         return worker_threads(worker, words);
+    if (!strcmp(name, "post"))
+        return worker_post(worker, words);
+    if (!strcmp(name, "finish"))
+        return worker_finish(worker, words);
+    if (!strcmp(name, "leave"))
+        return worker_leave(worker, words);
+    for (unsigned i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        if (!strcmp(name, faults[i]))
+            return worker_fault(worker, words);
     if (!strcmp(name, "invalid"))
         return worker_invalid(worker, words);
     if (!strcmp(name, "error"))
@@ -229,7 +244,7 @@ static int read_line(struct worker *worker, char *line)
     if (!words.count || words.word[0][0] == '#')
         return 0;
     if (words.word[0][0] == '@') {
-        if ((unsigned)atoi(words.word[0] + 1) != worker->rank)
+        if (!strchr(words.word[0] + 1, '0' + (int)worker->rank))
             return 0;
         words.count--;
         memmove(words.word, words.word + 1, words.count * sizeof words.word[0]);
@@ -244,6 +259,7 @@ static int open_all(struct worker *worker)
         printf("not preloaded: no %s\n", missing);
         return -1;
     }
+    worker->page->pid[worker->rank] = (int32_t)getpid();
     if (device_open(&worker->device, worker->rank))
         return -1;
     for (unsigned i = 0; i < WORKER_STREAMS; i++)

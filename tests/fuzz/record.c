@@ -180,10 +180,13 @@ static void watch(struct run *run, int slot)
         MUST(ips_report_failure(segment, failed, reason) < 0);
         MUST(strnlen(reason, sizeof reason) < sizeof reason);
     }
+    reason[0] = '\0';
+    if (ips_report_last(segment, &stuck))
+        MUST(ips_report_mismatch(segment, &stuck, reason) <= 0);
+    MUST(strnlen(reason, sizeof reason) < sizeof reason);
     if (!ips_report_read(ips_segment_control(segment, slot), &stuck))
         return;
-    reason[0] = '\0';
-    int error = ips_report_gone(segment, &stuck, reason);
+    int error = ips_report_gone(segment, &stuck, stuck.seen, reason);
     MUST(error <= 0 && strnlen(reason, sizeof reason) < sizeof reason);
     error = ips_report_mismatch(segment, &stuck, reason);
     MUST(error <= 0 && strnlen(reason, sizeof reason) < sizeof reason);

@@ -264,7 +264,7 @@ def stopped(ranks, victim, proto, within):
     script += f"@{rest[0]} sleep 2500\n@{rest[0]} signal {victim} CONT\n"
     if not within:
         script += f"@{victim} post A count={count}\n"
-    script += "finish A still=1\nsum calls=6\n"
+    script += "finish A\nsum calls=6\n"
     result = run(script, ranks, dict(SIZES, IPCSHIM_REPORT_S="1"))
     expect_ends(result, range(ranks))
     h.expect_stderr(result, [behind(victim, "does not run")])

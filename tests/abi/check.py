@@ -290,6 +290,7 @@ def case_engine(options):
     engine(options, options.argument, **dict(
         {"decline": {"FAKE_ENGINE": "decline"}, "none": {"FAKE_ENGINE": "none"},
          "threads": {"IPCSHIM_MAX_BYTES": "256K"},
+         "verify": {"IPCSHIM_VERIFY": "2"},
          "keys": {"IPCSHIM_MAX_BYTES": "256K"}, "group-ranks": {"IPCSHIM_MAX_BYTES": "256K"},
          "disabled": {"IPCSHIM_ENABLE": "0"}}.get(options.argument, {})))
 

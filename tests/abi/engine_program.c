@@ -139,6 +139,40 @@ void test_disabled(void)
         "ncclCommUserRank;");
 }
 
+static ncclResult_t floats(ncclComm_t comm, ncclRedOp_t op, uintptr_t stream)
+{
+    return ncclAllReduce(test_buffer, test_buffer, 3, ncclFloat32, op, comm,
+                         STREAM(stream));
+}
+
+/* Every second call: NCCL's part comes first, since the engine's may destroy the input. */
+void test_verify(void)
+{
+    ncclComm_t comm = quiet_make(0);
+    IS(floats(comm, ncclSum, 7), ncclSuccess);
+    LOG("allreduce(0,3);");
+    IS(floats(comm, ncclSum, 7), ncclSuccess);
+    LOG("weigh(0,3);ncclAllReduce;ncclAllReduce;allreduce(0,3);compare(0,3);");
+    IS(floats(comm, ncclMax, 7), ncclSuccess);
+    LOG("allreduce(0,3);");
+    IS(floats(comm, ncclMax, 7), ncclSuccess);
+    LOG("weigh(0,3);ncclAllReduce;allreduce(0,3);compare(0,3);");
+    IS(floats(comm, ncclSum, 7), ncclSuccess);
+    LOG("allreduce(0,3);");
+    /* Not counted: captured, in a group, nothing to compare. */
+    IS(floats(comm, ncclSum, 0xca), ncclSuccess);
+    ncclAllReduce(test_buffer, test_buffer, 0, ncclFloat32, ncclSum, comm, STREAM(7));
+    LOG("allreduce(0,3);allreduce(0,0);");
+    ncclGroupStart();
+    IS(floats(comm, ncclSum, 7), ncclSuccess);
+    IS(ncclGroupEnd(), ncclSuccess);
+    LOG("ncclGroupStart;allreduce(0,3);ncclGroupEnd;");
+    /* What NCCL refuses is not launched. */
+    fake_fail_next(ncclInvalidArgument);
+    IS(floats(comm, ncclSum, 7), ncclInvalidArgument);
+    LOG("weigh(0,3);ncclAllReduce;");
+}
+
 void test_allreduce(void)
 {
     ncclComm_t comm = quiet_make(0);

@@ -19,6 +19,7 @@
     X("none", test_none)                             \
     X("disabled", test_disabled)                     \
     X("allreduce", test_allreduce)                   \
+    X("verify", test_verify)                         \
     X("group", test_group)                           \
     X("group-refuses", test_group_refuses)           \
     X("group-fails", test_group_fails)               \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into ranks: writes one wrong byte into a buffer of an AllReduce on the engine, as
+/* Preloaded into ranks: writes L wrong bytes into a buffer of an AllReduce on the engine, as
  * bad memory or a bad link would.
- *   IPS_CORRUPT=out:N:B  the nth AllReduce kernel's output, after it has run, at byte B
- *   IPS_CORRUPT=in:N:B   its input, before it runs
+ *   IPS_CORRUPT=out:N:B:L  the nth AllReduce kernel's output, after it has run, from byte B
+ *   IPS_CORRUPT=in:N:B:L   its input, before it runs
  * Stands between the shim and the driver, where the shim looks the driver's calls up. */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -51,20 +51,25 @@ static int is_allreduce(gpu_function function)
     return 0;
 }
 
-/* Where this launch is to be corrupted: 'i', 'o' or 0. */
-static char what(unsigned *ret_byte)
+struct spot {
+    char side[4];
+    unsigned nth, byte, length;
+};
+
+/* Whether this launch is to be corrupted. */
+static int is_wanted(struct spot *ret_spot)
 {
-    char side[4] = "";
-    unsigned nth = 0;
     const char *text = getenv("IPS_CORRUPT");
-    if (!text || sscanf(text, "%3[a-z]:%u:%u", side, &nth, ret_byte) != 3)
-        return 0;
-    return __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED) == nth ? side[0] : 0;
+    return text &&
+           sscanf(text, "%3[a-z]:%u:%u:%u", ret_spot->side, &ret_spot->nth,
+                  &ret_spot->byte, &ret_spot->length) == 4 &&
+           __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED) == ret_spot->nth;
 }
 
-static void spoil(const void *buffer, unsigned byte, gpu_stream stream)
+static void spoil(const void *buffer, const struct spot *spot, gpu_stream stream)
 {
-    next.cuMemsetD8Async((gpu_ptr)(uintptr_t)buffer + byte, 0x5b, 1, stream);
+    next.cuMemsetD8Async((gpu_ptr)(uintptr_t)buffer + spot->byte, 0x5b, spot->length,
+                         stream);
 }
 
 static int launch(gpu_function function, unsigned grid_x, unsigned grid_y,
@@ -72,15 +77,15 @@ static int launch(gpu_function function, unsigned grid_x, unsigned grid_y,
                   unsigned shared_bytes, gpu_stream stream, void **parameters,
                   void **extra)
 {
-    unsigned byte = 0;
+    struct spot spot;
     const struct ips_allreduce_args *args = parameters[0];
-    const char side = is_allreduce(function) ? what(&byte) : 0;
-    if (side == 'i')
-        spoil(args->in, byte, stream);
+    const int wanted = is_allreduce(function) && is_wanted(&spot);
+    if (wanted && spot.side[0] == 'i')
+        spoil(args->in, &spot, stream);
     int error = next.cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y,
                                     block_z, shared_bytes, stream, parameters, extra);
-    if (side == 'o')
-        spoil(args->out, byte, stream);
+    if (wanted && spot.side[0] == 'o')
+        spoil(args->out, &spot, stream);
     return error;
 }
 

@@ -122,42 +122,47 @@ FLOAT = r"is \S+ \(0x5b\w{6}\), NCCL's result is \S+ \(0x\w+\)"
 
 
 def out_spoilt(ranks):
-    spoilt(ranks, "out:2:43", "ar count=100 values=exact\nar count=100 values=exact\n",
+    spoilt(ranks, "out:2:43:1", "ar count=100 values=exact\nar count=100 values=exact\n",
            rf"rank 1 of {ranks}: verification: on rank 1 element 10 of call 2 "
            rf"\(float32 sum of 100, LL\) {FLOAT}")
 
 
 def integer_spoilt():
-    spoilt(2, "out:1:80", "ar count=33 type=int64 op=max\n",
+    spoilt(2, "out:1:80:1", "ar count=33 type=int64 op=max\n",
            r"rank 0 of 2: verification: on rank 0 element 10 of call 1 \(int64 max of 33, LL\) "
            r"is -?\d+, NCCL's result is -?\d+", by=0)
 
 
 def half_spoilt():
-    spoilt(2, "out:1:7", "ar count=33 type=bfloat16 op=avg\n",
+    spoilt(2, "out:1:7:1", "ar count=33 type=bfloat16 op=avg\n",
            r"on rank 1 element 3 of call 1 \(bfloat16 avg of 33, LL\) is \S+ \(0x5b\w\w\)")
 
 
 def in_spoilt():
     """The engine got other data than NCCL: all ranks' results are wrong, one line is enough."""
-    spoilt(3, "in:1:43", "ar count=100 inplace=1\n",
+    spoilt(3, "in:1:43:1", "ar count=100 inplace=1\n",
            r"rank \d of 3: verification: on rank \d element 10 of call 1 .*float32 sum of 100")
+
+
+def several_spoilt():
+    """One element is named, and stays: the first that was found."""
+    spoilt(2, "out:1:43:200", "ar count=100\n", r"on rank 1 element 10 of call 1")
 
 
 def every_third():
     """Call 3 is the first to be compared: what is wrong before stays unseen, call 6 does not."""
-    spoilt(2, "out:6:43", "ar count=100\n" * 6,
+    spoilt(2, "out:6:43:1", "ar count=100\n" * 6,
            r"verification: on rank 1 element 10 of call 6", every=3)
     script = "comm A\n" + "ar count=100\n" * 3 + "sleep 500\nerror expect=0\n"
     result, _, _ = run(script, 2, 3, preload=CORRUPTER, keep_going=True,
-                       rank_env={1: {"IPS_CORRUPT": "out:2:43"}})
+                       rank_env={1: {"IPS_CORRUPT": "out:2:43:1"}})
     h.expect_stderr(result, [])
 
 
 def last_call():
     """Destroyed before the thread has looked: it is reported all the same."""
     result, _, _ = run("comm A\nar count=100\ndestroy A\n", 2, 1, preload=CORRUPTER,
-                       keep_going=True, rank_env={1: {"IPS_CORRUPT": "out:1:43"}})
+                       keep_going=True, rank_env={1: {"IPS_CORRUPT": "out:1:43:1"}})
     h.expect_stderr(result, ["on rank 1 element 10 of call 1"])
 
 
@@ -170,7 +175,7 @@ def in_parts():
     sizes = [line for line in nccl if " ncclAllReduce " in line]
     h.expect(len(sizes) == 2 * 2 * 4, f"{len(sizes)} calls of NCCL", result)
     byte = 2359296 * 4 + 3  # of the last element
-    spoilt(2, f"out:3:{byte}", 3 * case,
+    spoilt(2, f"out:3:{byte}:1", 3 * case,
            r"element 2359296 of call 3 \(float32 sum of 2359297, Simple\)", env=env)
 
 
@@ -205,8 +210,8 @@ def tests():
     for ranks in (2, 4):
         yield f"ways of issuing, {ranks} ranks", functools.partial(ways_of_issuing, ranks)
         yield f"a wrong output, {ranks} ranks", functools.partial(out_spoilt, ranks)
-    for test in (only_eager, off, integer_spoilt, half_spoilt, in_spoilt, every_third,
-                 last_call, in_parts, settings_differ, no_memory, non_blocking):
+    for test in (only_eager, off, integer_spoilt, half_spoilt, in_spoilt, several_spoilt,
+                 every_third, last_call, in_parts, settings_differ, no_memory, non_blocking):
         yield test.__name__.replace("_", " "), test
 
 

@@ -61,6 +61,8 @@ static void test_values(void)
     CHECK(settings.policy.proto == IPS_SIMPLE);
     parse("IPCSHIM_PROTO=auto");
     CHECK(settings.policy.proto == IPS_PROTO_AUTO);
+    parse("IPCSHIM_VERIFY=100");
+    CHECK(settings.policy.verify == 100);
     parse("IPCSHIM_LINKS=any");
     CHECK(settings.links_any == 1);
     parse("IPCSHIM_LOG=trace");

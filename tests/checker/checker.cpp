@@ -3,11 +3,14 @@
  * threads on all ranks, in the order and over the memory of a seeded adversary; every
  * element of every result is compared.
  *
- * usage: checker PROTOCOL RANKS FIRST_SEED SEEDS */
+ * usage: checker PROTOCOL RANKS FIRST_SEED SEEDS [8|16|128] */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "kernels/mem_check.h"
 #include "tests/checker/kernels.h"
@@ -16,11 +19,20 @@
 #define CALLS_USUAL 24
 #define FLAG_WRAP (IPS_LL_FLAG_MASK + 1)
 #define MARGIN 64
+#define PATIENCE 200 /* where waits end with an abort: the word is looked at now and then */
 
 struct call {
     uint32_t proto, channels, threads, element, shift_in, shift_out;
     bool in_place;
     uint64_t count;
+};
+
+/* One store of LL128 arrives changed. */
+struct corruption {
+    bool planned, done;
+    uint32_t after, part; /* of the stores to this part of a line, which */
+    uint32_t bit;         /* flipped; or, from 128 on: */
+    uint32_t more, less;  /* added to its first word, subtracted from its second */
 };
 
 struct run {
@@ -33,6 +45,10 @@ struct run {
     uint32_t victim; /* the host aborts this rank alone at abort_tick; or ranks */
     uint64_t abort_tick;
     bool report; /* of absent: and that only after the others have reported their waits */
+    uint32_t longer; /* this rank has a longer message in the last call than all others */
+    struct corruption corrupt;
+    uint32_t atom; /* bytes, of all seeds; 0: the seed decides */
+    uint32_t wrapped, wrapped32; /* seeds that went through a wrap of LL's flag, of 32 bits */
     unsigned char *slabs;
     struct ips_control *control; /* of all ranks, behind the slabs */
     struct ips_allreduce_args args[CHECK_RANKS];
@@ -89,6 +105,20 @@ static struct ips_channel *channel_of(uint32_t rank, uint32_t channel)
            channel;
 }
 
+/* Whether this place in the slabs belongs to LL128's slots, whose lines are stored whole. */
+static bool in_ll128(size_t at)
+{
+    const size_t in = at % slab_bytes - IPS_SLAB_HEAD_BYTES;
+    const size_t slot = in % sizeof(struct ips_channel) - offsetof(struct ips_channel, ll128);
+    return at < run.ranks * slab_bytes && in < slab_bytes &&
+           slot < IPS_LL128_SLOTS * IPS_LL128_SLOT_BYTES;
+}
+
+static uint64_t guard_key(uint32_t hash, uint32_t index)
+{
+    return mix(run.seed * 1000 + hash * 100 + index + 1);
+}
+
 /* Most calls are short, some need several pieces. */
 static uint64_t plan_bytes(uint32_t proto)
 {
@@ -140,9 +170,91 @@ static void plan_wrap(void)
         run.call[i].element = 4;
         run.call[i].count = is_long ? full / 4 : 1;
     }
-    run.absent = run.victim = run.ranks;
+    run.absent = run.victim = run.longer = run.ranks;
+    run.corrupt = {};
     if (chance() % 2) /* begin where lines are cleaned */
         run.first_step[IPS_LL] = FLAG_WRAP * (1 + chance() % 4) - 1;
+}
+
+/* The last call is a different one on one rank: the same steps, with longer chunks. There
+ * is nothing that it could take for the end of them. */
+static void plan_longer(void)
+{
+    struct call *last = &run.call[run.calls - 1];
+    const uint32_t proto = last->proto;
+    if (proto == IPS_SIMPLE)
+        return; /* has no way to tell */
+    run.longer = (uint32_t)(chance() % run.ranks);
+    world.patience = PATIENCE;
+    *last = {};
+    last->proto = proto;
+    last->channels = 1;
+    last->threads = WARP;
+    last->element = 4;
+    last->count = run.ranks * (proto == IPS_LL ? IPS_LL_LINE_DATA : IPS_LL128_LINE_DATA) / 4;
+}
+
+/* What added to the first word of this part of a line, and subtracted from the second, does
+ * not change one hash of the guard, but for a carry that is seldom. */
+static bool find_collision(uint32_t hash, struct corruption *corrupt)
+{
+    const uint64_t first = guard_key(hash, 4 * corrupt->part + 1);
+    const uint64_t second = guard_key(hash, 4 * corrupt->part + 2);
+    const uint32_t most = 1u << 18;
+    std::vector<std::pair<uint64_t, uint32_t>> products;
+    for (uint32_t less = 1; less < most; less++)
+        products.push_back({second * less, less});
+    std::sort(products.begin(), products.end());
+    for (corrupt->more = 1; corrupt->more < most; corrupt->more++) {
+        const uint64_t product = first * corrupt->more;
+        auto at = std::upper_bound(products.begin(), products.end(),
+                                   std::make_pair(product, UINT32_MAX));
+        if (at == products.begin() || product - (--at)->first >= 1u << 29)
+            continue;
+        corrupt->less = at->second;
+        return true;
+    }
+    return false;
+}
+
+/* A link that changes what it carries: a bit, or so that one of the two hashes does not see
+ * it. Nobody may take that line. */
+static void plan_corrupt(void)
+{
+    struct corruption *corrupt = &run.corrupt;
+    corrupt->after = (uint32_t)(chance() % 100);
+    corrupt->part = (uint32_t)(chance() % 8);
+    corrupt->bit = (uint32_t)(chance() % 256);
+    corrupt->planned = corrupt->bit < 128 || find_collision(corrupt->bit % 2, corrupt);
+    world.patience = PATIENCE;
+}
+
+void driver_store16(size_t at, uint64_t *low, uint64_t *high)
+{
+    struct corruption *corrupt = &run.corrupt;
+    if (!corrupt->planned || corrupt->done || !in_ll128(at) || at / 16 % 8 != corrupt->part)
+        return;
+    if (corrupt->after) {
+        corrupt->after--;
+        return;
+    }
+    uint64_t *changed = corrupt->bit < 64 || corrupt->bit >= 128 ? low : high;
+    if (!*changed)
+        return; /* padding: what was there before may be the same */
+    const uint64_t first = (*low & UINT32_MAX) + corrupt->more;
+    const uint64_t second = (*low >> 32) - corrupt->less;
+    if (corrupt->bit < 128)
+        *changed ^= 1ull << corrupt->bit % 64;
+    else if (first > UINT32_MAX || second > UINT32_MAX)
+        return; /* another one */
+    else
+        *low = first | second << 32;
+    corrupt->done = true;
+}
+
+uint64_t *driver_store(uint64_t *address, uint64_t *)
+{
+    return address;
 }
 
 static void plan(void)
@@ -151,23 +263,31 @@ static void plan(void)
     world.temper.burst = bursts[chance() % 4];
     world.temper.stale = stales[chance() % 4];
     world.temper.starve = (uint32_t)(chance() % 256);
-    world.temper.wide = chance() % 4 == 0;
-    const uint32_t few = run.ranks <= 3 ? CALLS_USUAL - 5 : run.ranks == 4 ? 10 : 4;
-    run.calls = 5 + (uint32_t)(chance() % few);
+    static const uint32_t atoms[8] = {8, 8, 8, 8, 8, 16, 16, 128};
+    world.temper.atom = atoms[chance() % 8];
+    if (run.atom)
+        world.temper.atom = run.atom;
+    const uint32_t few = run.ranks <= 3 ? CALLS_USUAL - 5 : run.ranks == 4 ? 8 : 3;
+    run.calls = (run.ranks <= 4 ? 5 : 3) + (uint32_t)(chance() % few);
     for (uint32_t i = 0; i < run.calls; i++)
         plan_call(&run.call[i]);
-    run.absent = run.victim = run.ranks;
+    run.absent = run.victim = run.longer = run.ranks;
+    run.corrupt = {};
     if (chance() % 16 == 0) {
         run.victim = (uint32_t)(chance() % run.ranks);
         run.abort_tick = chance() % (1000 << chance() % 9);
-        world.patience = 1400;
+        world.patience = PATIENCE;
     } else if (chance() % 16 == 0) {
         run.absent = (uint32_t)(chance() % run.ranks);
         run.report = chance() % 4 == 0;
-        world.patience = 1400; /* the abort word is looked at now and then */
+        world.patience = PATIENCE;
+    } else if (chance() % 16 == 0) {
+        plan_longer();
+    } else if (run.proto == IPS_LL128 && chance() % 16 == 0) {
+        plan_corrupt();
     }
     for (uint64_t &step : run.first_step) /* below a wrap of LL's flag, or of 32 bits */
-        step = chance() % 300 + (chance() % 2 ? 0 : (1ull << 32) - 200);
+        step = chance() % 2 ? chance() % 300 : (1ull << 32) - 1 - chance() % 30;
     if (run.proto == IPS_LL && chance() % 8 == 0)
         plan_wrap();
 }
@@ -195,12 +315,13 @@ static void prepare(void)
     memset(run.slabs, 0, run.ranks * all_bytes);
     world.slabs_bytes = run.ranks * slab_bytes;
     world.slab_bytes = slab_bytes;
+    world.lines = in_ll128;
     memory_reset(run.slabs, run.ranks * all_bytes);
     races_reset(run.slabs, slab_bytes, offsetof(struct ips_slab_head, probe));
     for (uint32_t r = 0; r < run.ranks; r++) {
         for (uint32_t h = 0; h < 2; h++)
             for (uint32_t i = 0; i < IPS_GUARD_WORDS + 2; i++)
-                head_of(r)->keys.key[h][i] = mix(run.seed * 1000 + h * 100 + i + 1);
+                head_of(r)->keys.key[h][i] = guard_key(h, i);
         for (uint32_t c = 0; c < CHECK_BLOCKS; c++)
             prepare_channel(r, c);
         run.at[r] = 0;
@@ -212,23 +333,34 @@ static bool aborting(uint32_t rank)
     return run.absent < run.ranks && run.at[rank] + 1 == run.calls;
 }
 
+static bool in_last(uint32_t rank)
+{
+    return run.at[rank] + 1 == run.calls;
+}
+
+static uint64_t count_of(uint32_t rank)
+{
+    return run.call[run.at[rank]].count * (rank == run.longer && in_last(rank) ? 3 : 1);
+}
+
 static void launch(uint32_t rank)
 {
     const struct call *call = &run.call[run.at[rank]];
-    const size_t bytes = call->count * call->element;
+    const uint64_t count = count_of(rank);
+    const size_t bytes = count * call->element;
     unsigned char *out =
         races_user(rank, 1, MARGIN + call->shift_out * call->element, bytes);
     unsigned char *in =
         call->in_place ? out
                        : races_user(rank, 0, MARGIN + call->shift_in * call->element, bytes);
     memset(out, 0xee, bytes);
-    for (uint64_t i = 0; i < call->count; i++)
+    for (uint64_t i = 0; i < count; i++)
         put(in + i * call->element, input(run.at[rank], rank, i), call->element);
     struct ips_allreduce_args *args = &run.args[rank];
     *args = {};
     args->in = in;
     args->out = out;
-    args->count = call->count;
+    args->count = count;
     args->slab = head_of(rank);
     args->next = head_of((rank + 1) % run.ranks);
     args->prev = head_of((rank + run.ranks - 1) % run.ranks);
@@ -238,6 +370,8 @@ static void launch(uint32_t rank)
     args->type = call->element == 1 ? IPS_UINT8 : call->element == 4 ? IPS_UINT32 : IPS_UINT64;
     args->element = call->element;
     args->op = IPS_SUM;
+    args->prev_peer = (rank + run.ranks - 1) % run.ranks;
+    args->next_peer = (rank + 1) % run.ranks;
     world.abort_word[rank] = &run.control[rank].abort;
     for (uint32_t c = 0; c < CHECK_BLOCKS; c++)
         world.block[rank * CHECK_BLOCKS + c].tells = call->proto == IPS_SIMPLE;
@@ -286,36 +420,80 @@ void driver_poll(void)
     memory_set(&run.control[run.victim].abort, 1);
 }
 
-/* What the host makes of the records of those who wait for the absent rank. */
+/* What a kernel says about its call is true. A block may start before block 0 has counted. */
+static void judge_call(uint32_t rank, const struct ips_call *said, uint32_t number)
+{
+    const struct ips_allreduce_args *args = &run.args[rank];
+    const struct call *call = &run.call[run.at[rank]];
+    const uint64_t numbered = memory_newest(&said->number);
+    if (memory_newest(&said->count) != args->count ||
+        numbered >> 32 != (args->type | args->op << 8 | call->proto << 16 |
+                           (uint64_t)call->channels << 24) ||
+        (uint32_t)numbered != number)
+        failed("rank %u describes call %u wrongly", rank, run.at[rank]);
+}
+
+static void judge_report(uint32_t rank)
+{
+    const struct ips_stuck *stuck = &run.control[rank].stuck;
+    const struct ips_allreduce_args *args = &run.args[rank];
+    const uint64_t state = check_load(&stuck->state, 1), kind = state & 255;
+    if (kind == IPS_WAIT_NONE || state != memory_newest(&stuck->state))
+        return; /* not visible yet, or an older one: the host looks again */
+    if (kind != IPS_WAIT_DATA && kind != IPS_WAIT_CREDIT)
+        failed("the host sees a record without a kind");
+    const uint64_t where = check_load((const uint64_t *)&stuck->channel, 0);
+    const uint64_t step = check_load(&stuck->step, 0);
+    const uint64_t before = head_of(rank)->step[run.call[run.at[rank]].proto][where & 1];
+    if ((uint32_t)where >= run.call[run.at[rank]].channels ||
+        where >> 32 != (kind == IPS_WAIT_DATA ? args->prev_peer : args->next_peer))
+        failed("rank %u names the wrong peer or channel", rank);
+    if (step > before + 10000 || step + IPS_LL_SLOTS <= before)
+        failed("rank %u waits for step %llu after %llu", rank, (unsigned long long)step,
+               (unsigned long long)before);
+    if (state >> 8 == 0)
+        failed("rank %u does not count its records", rank);
+    const uint64_t seen = check_load(&stuck->seen, 0);
+    if ((kind == IPS_WAIT_CREDIT || run.call[run.at[rank]].proto == IPS_SIMPLE) &&
+        (seen >= step || seen < run.first_step[run.call[run.at[rank]].proto]))
+        failed("rank %u cannot have seen %llu while it waits for %llu", rank,
+               (unsigned long long)seen, (unsigned long long)step);
+    const uint64_t number = check_load((const uint64_t *)&stuck->call.number, 0);
+    judge_call(rank, &stuck->call,
+               run.at[rank] + ((uint32_t)where && (uint32_t)number == run.at[rank] ? 0 : 1));
+}
+
+/* Nothing moves any more: somebody must have written down why. */
 static void judge_reports(void)
 {
     struct lane *before = world.current;
-    uint64_t reports = 0;
+    bool reported = false;
     lanes_be_host();
+    world.fresh = false; /* the host may see old values, where nothing forbids it */
+    world.temper.stale = 200;
     for (uint32_t r = 0; r < run.ranks; r++) {
-        const struct ips_stuck *stuck = &run.control[r].stuck;
-        if (r == run.absent)
+        if ((r == run.absent && in_last(r)) || run.at[r] == run.calls)
             continue;
-        reports += (memory_newest(&stuck->state) & 255) != IPS_WAIT_NONE;
-        const uint64_t kind = check_load(&stuck->state, 1) & 255;
-        if (kind == IPS_WAIT_NONE)
-            continue; /* not visible yet */
-        if (kind != IPS_WAIT_DATA && kind != IPS_WAIT_CREDIT)
-            failed("the host sees a record without a kind");
-        if (!check_load(&stuck->step, 0))
-            failed("the host sees a record without a step");
+        reported |= (memory_newest(&run.control[r].stuck.state) & 255) != IPS_WAIT_NONE;
+        judge_report(r);
     }
-    if (!reports)
+    if (!reported)
         failed("no rank has reported its wait");
     world.current = before;
 }
 
 /* No wait goes on, so no record of one is left. */
-static void judge_reports_over(void)
+static void judge_report_over(uint32_t rank)
 {
-    for (uint32_t r = 0; r < run.ranks; r++)
-        if (memory_newest(&run.control[r].stuck.state) & 255)
-            failed("rank %u has left the record of a wait that is over", r);
+    if (memory_newest(&run.control[rank].stuck.state) & 255)
+        failed("rank %u has left the record of a wait that is over", rank);
+}
+
+/* Whether that is what the plan of this seed comes to. */
+static bool meant_to_stick(void)
+{
+    return (run.report && run.absent < run.ranks) || run.longer < run.ranks ||
+           run.corrupt.done;
 }
 
 bool driver_stuck(void)
@@ -325,7 +503,7 @@ bool driver_stuck(void)
         abort_all();
         return true;
     }
-    if (!run.report || run.absent == run.ranks || world.aborted)
+    if (!meant_to_stick() || world.aborted)
         return false;
     judge_reports();
     abort_all();
@@ -344,7 +522,14 @@ static bool saw_abort(uint32_t rank)
 static void done(uint32_t rank)
 {
     static uint64_t before[CHECK_RANKS];
-    if (!saw_abort(rank) && !aborting(rank))
+    judge_report_over(rank);
+    if (!saw_abort(rank))
+        judge_call(rank, &run.control[rank].history[(run.at[rank] + 1) % IPS_CALL_HISTORY],
+                   run.at[rank] + 1);
+    if (run.longer < run.ranks && in_last(rank)) {
+        if (rank == run.longer && !saw_abort(rank))
+            failed("rank %u has taken for data what nobody sent", rank);
+    } else if (!saw_abort(rank) && !aborting(rank))
         judge(rank);
     else if (aborting(rank) && steps_of(rank) != before[rank])
         failed("rank %u counts an aborted call as done", rank);
@@ -359,7 +544,8 @@ static void done(uint32_t rank)
         abort_all();
 }
 
-/* All calls are through: the ranks agree on the steps, and no credit runs ahead of them. */
+/* All calls are through: the ranks agree on the steps, and have credit for all of them, by
+ * which ips_engine_destroy knows that nobody writes any more. */
 static void judge_end(void)
 {
     for (uint32_t r = 0; r < run.ranks; r++)
@@ -368,13 +554,21 @@ static void judge_end(void)
                 const uint64_t step = head_of(r)->step[p][c];
                 if (step != head_of(0)->step[p][c])
                     failed("ranks 0 and %u differ in the step of %s", r, names[p]);
-                if (memory_newest(&channel_of(r, c)->credit[p].value) > step)
-                    failed("rank %u has credit beyond what was sent", r);
+                if (memory_newest(&channel_of(r, c)->credit[p].value) != step)
+                    failed("rank %u has not the credit for what it has sent", r);
             }
     for (uint32_t r = 0; r < run.ranks; r++)
         if (head_of(r)->count[0] != run.calls ||
             memory_newest(&run.control[r].count[0]) != run.calls)
             failed("rank %u has not counted %u calls", r, run.calls);
+}
+
+/* Whether this seed's calls of the protocol went through wraps. */
+static void note_wraps(void)
+{
+    const uint64_t first = run.first_step[run.proto], last = head_of(0)->step[run.proto][0];
+    run.wrapped += first / FLAG_WRAP != last / FLAG_WRAP;
+    run.wrapped32 += first >> 32 != last >> 32;
 }
 
 static void check_seed(uint64_t seed)
@@ -387,20 +581,31 @@ static void check_seed(uint64_t seed)
     for (uint32_t r = 0; r < run.ranks; r++)
         launch(r);
     lanes_run(done);
-    judge_reports_over();
+    if (run.corrupt.done && !world.aborted)
+        failed("a line that was changed under way is taken for data");
     if (!world.aborted)
         judge_end();
+    note_wraps();
+}
+
+static bool parse(int argc, char **argv)
+{
+    if (argc != 5 && argc != 6)
+        return false;
+    run.proto = IPS_PROTOS;
+    for (uint32_t p = 0; p < IPS_PROTOS; p++)
+        if (!strcmp(argv[1], names[p]))
+            run.proto = p;
+    run.ranks = (uint32_t)atoi(argv[2]);
+    run.atom = argc == 6 ? (uint32_t)atoi(argv[5]) : 0;
+    return run.proto != IPS_PROTOS && run.ranks >= IPS_MIN_RANKS && run.ranks <= CHECK_RANKS &&
+           (argc == 5 || run.atom == 8 || run.atom == 16 || run.atom == 128);
 }
 
 int main(int argc, char **argv)
 {
-    run.proto = IPS_PROTOS;
-    for (uint32_t p = 0; argc == 5 && p < IPS_PROTOS; p++)
-        if (!strcmp(argv[1], names[p]))
-            run.proto = p;
-    run.ranks = argc == 5 ? (uint32_t)atoi(argv[2]) : 0;
-    if (run.proto == IPS_PROTOS || run.ranks < IPS_MIN_RANKS || run.ranks > CHECK_RANKS) {
-        fprintf(stderr, "usage: checker ll|ll128|simple RANKS FIRST_SEED SEEDS\n");
+    if (!parse(argc, argv)) {
+        fprintf(stderr, "usage: checker ll|ll128|simple RANKS FIRST_SEED SEEDS [8|16|128]\n");
         return 2;
     }
     run.slabs = (unsigned char *)aligned_alloc(128, run.ranks * all_bytes);
@@ -408,8 +613,11 @@ int main(int argc, char **argv)
     const uint64_t first = strtoull(argv[3], NULL, 10), seeds = strtoull(argv[4], NULL, 10);
     for (uint64_t i = 0; i < seeds; i++)
         check_seed(first + i);
-    printf("%s, %u ranks: %llu seeds passed\n", names[run.proto], run.ranks,
-           (unsigned long long)seeds);
+    printf("%s, %u ranks: %llu seeds passed; %u went through a wrap of LL's flag, %u of 32 "
+           "bits\n", names[run.proto], run.ranks, (unsigned long long)seeds, run.wrapped,
+           run.wrapped32);
+    if (seeds >= 100 && (!run.wrapped32 || (run.proto == IPS_LL && !run.wrapped)))
+        failed("these seeds have not gone through the wraps");
     free(run.slabs);
     return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of the protocol checker and what they share: lanes.cpp runs lanes in an order
  * that the seed chooses, memory.cpp is the memory between ranks, races.cpp watches plain
- * accesses, checker.cpp plans calls and judges results. */
+ * accesses; the driver plans calls and judges results: checker.cpp those of AllReduce,
+ * probe.cpp the probe. */
 #ifndef CHECKER_H
 #define CHECKER_H
 
@@ -45,7 +46,7 @@ struct temper {
     uint32_t stale;  /* of 256 loads, how many look for an older value */
     uint32_t burst;  /* most steps of a lane in one go */
     uint32_t starve; /* of 256 phases, how many leave out a rank */
-    bool wide;       /* 16-byte accesses are whole */
+    uint32_t atom;   /* bytes that are never torn: 8, 16, or a line of 128 */
 };
 
 typedef void lane_fn(const void *parameters);
@@ -57,9 +58,11 @@ struct world {
     uint32_t quiet; /* polls since anything changed */
     uint32_t patience; /* polls of each lane without change that make a deadlock */
     bool aborted;   /* by the host */
+    bool faulty;    /* a link does what it should not: stores may collide */
     bool fresh;     /* nothing changes: loads return the newest value */
     size_t slabs_bytes; /* of the shared memory; behind it is the host's */
     size_t slab_bytes;  /* of one rank */
+    bool (*lines)(size_t at); /* whether all words of this line are stored together */
     const uint32_t *abort_word[CHECK_RANKS];
     struct lane *current;
     struct lane lane[CHECK_LANES + 1];
@@ -76,6 +79,7 @@ void lanes_run(void (*done)(uint32_t rank));
 extern unsigned char lanes_shared[CHECK_RANKS * CHECK_BLOCKS][CHECK_SHARED_BYTES];
 void lanes_be_host(void); /* between two lanes_run: loads are the host's */
 void lanes_pause(void); /* another lane may go on here */
+void lanes_changed(uint32_t rank); /* something that its lanes may wait for */
 uint64_t chance(void);  /* the seed's next random number */
 void chance_seed(uint64_t seed);
 
@@ -95,10 +99,14 @@ void races_reset(unsigned char *slabs, size_t slab_bytes, size_t head_bytes);
 /* The rank's buffer number `which` begins `offset` bytes into its room, and is new. */
 unsigned char *races_user(uint32_t rank, uint32_t which, size_t offset, size_t bytes);
 
-/* checker.cpp: nothing changes any more. Returns whether that is what the plan wants, and has
+/* The driver: nothing changes any more. Returns whether that is what the plan wants, and has
  * done something about it. */
 bool driver_stuck(void);
 void driver_poll(void); /* a poll has failed */
+/* Two words are about to be stored, so many bytes into the slabs: the plan may change them. */
+void driver_store16(size_t at, uint64_t *low, uint64_t *high);
+/* Likewise one word: returns where it goes, or NULL when it is lost. */
+uint64_t *driver_store(uint64_t *address, uint64_t *value);
 
 /* Prints what went wrong, and how to see it again; ends the process. */
 void failed(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));

@@ -22,4 +22,10 @@ static void run_simple(const void *args)
     ips_allreduce_simple(*static_cast<const struct ips_allreduce_args *>(args));
 }
 
+static void run_probe(const void *args)
+{
+    ips_probe(*static_cast<const struct ips_probe_args *>(args));
+}
+
+lane_fn *const checked_probe = run_probe;
 lane_fn *const checked_kernels[IPS_PROTOS] = {run_ll, run_ll128, run_simple};

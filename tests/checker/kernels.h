@@ -8,6 +8,7 @@
 #include "tests/checker/checker.h"
 
 extern lane_fn *const checked_kernels[IPS_PROTOS];
+extern lane_fn *const checked_probe;
 
 static_assert(IPS_LL_FLAG_BITS <= 8, "built with narrow flags");
 static_assert(sizeof(struct ips_channel) < 32 * 1024, "built with small slots");

@@ -33,6 +33,7 @@ struct grid {
     lane_fn *fn;
     const void *parameters;
     uint32_t blocks, threads, live, ready;
+    uint32_t vain; /* polls since anything changed for this rank */
     struct lane *list[CHECK_LANES]; /* the first `ready` can run */
 };
 
@@ -74,10 +75,11 @@ static void make_wait(struct lane *lane)
     last->ready_at = lane->ready_at;
 }
 
-static void changed(void)
+void lanes_changed(uint32_t rank)
 {
     world.quiet = 0;
     world.fresh = false;
+    grids[rank].vain = 0;
 }
 
 static void new_phase(void)
@@ -97,12 +99,18 @@ static uint32_t live_lanes(void)
     return live;
 }
 
-static struct lane *pick_of(struct grid *grid)
+static struct lane *pick_of(struct grid *grid, uint32_t random)
 {
-    struct lane *lane = grid->list[chance() % grid->ready];
+    struct lane *lane = grid->list[random % grid->ready];
     if (lane->thread % WARP == slow && chance() % 8)
         lane = grid->list[chance() % grid->ready];
     return lane;
+}
+
+/* All of the rank's lanes have polled since it had news: that costs time and shows little. */
+static bool idles(const struct grid *grid)
+{
+    return grid->vain > 2 * grid->live && chance() % 16;
 }
 
 /* The lane that goes on; the host when none can. */
@@ -112,12 +120,13 @@ static struct lane *pick(void)
         new_phase();
     if (world.fresh)
         left_out = 0;
-    uint32_t first = (uint32_t)(chance() % world.ranks);
+    const uint64_t random = chance();
+    const uint32_t first = (uint32_t)(random & 0xffff) % world.ranks;
     for (int pass = 0; pass < 2; pass++, left_out = 0)
         for (uint32_t i = 0; i < world.ranks; i++) {
             uint32_t r = (first + i) % world.ranks;
-            if (grids[r].ready && !(left_out >> r & 1))
-                return pick_of(&grids[r]);
+            if (grids[r].ready && !(left_out >> r & 1) && (pass || !idles(&grids[r])))
+                return pick_of(&grids[r], (uint32_t)(random >> 32));
         }
     return &host;
 }
@@ -166,7 +175,7 @@ static void barrier_complete(struct block *block)
     const bool dead = block->tells && world.lane[block->first].dead;
     clock_barrier(block, grid->threads);
     block->arrived = 0;
-    changed();
+    lanes_changed(world.lane[block->first].rank);
     for (uint32_t i = 0; i < grid->threads; i++) {
         struct lane *lane = &world.lane[block->first + i];
         lane->dead |= dead;
@@ -237,6 +246,7 @@ extern "C" void simgpu_spin(void)
 {
     memory_no_load();
     driver_poll();
+    grids[world.current->rank].vain++;
     const uint32_t live = live_lanes();
     if (++world.quiet > 6 * live)
         world.fresh = true;
@@ -285,7 +295,7 @@ static void leave(void)
     make_wait(self);
     grids[self->rank].live--;
     block->live--;
-    changed();
+    lanes_changed(self->rank);
     if (block->arrived)
         failed("a lane left while others of its block wait for it");
     jump(grids[self->rank].live ? pick() : &host);
@@ -351,7 +361,7 @@ void lanes_launch(uint32_t rank, lane_fn *fn, const void *parameters, uint32_t b
             make_ready(lane);
         }
     }
-    changed();
+    lanes_changed(rank);
 }
 
 void lanes_run(void (*done)(uint32_t rank))

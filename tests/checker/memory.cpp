@@ -4,7 +4,8 @@
  * that is not older than one which the loading lane must have seen: by its own store, or
  * because the store happened before (vector clocks: release, acquire, barrier, kernel end),
  * or because a newer one was loaded from there already. So stores are delayed, reordered
- * and torn without bound but for the length of the history.
+ * and torn without bound but for the length of the history. The temper may make that weaker:
+ * 16 bytes, or lines of 128, arrive at once.
  *
  * Two things are errors whatever the values: a store over one that did not happen before it,
  * and a store over data (16 bytes) that a lane has used without that use having happened
@@ -19,9 +20,11 @@
 #include "tests/checker/checker.h"
 
 #define HISTORY 4
+#define LINE 128 /* bytes */
 
 struct version {
     uint64_t value;
+    uint64_t number; /* of all stores: their order */
     struct moment stored;
     uint32_t *clock; /* of a release; NULL for a relaxed store */
 };
@@ -35,6 +38,7 @@ struct atom {
 
 static unsigned char *base;
 static size_t size, atoms_max;
+static uint64_t stores; /* so far, by anyone */
 static struct atom *atoms;
 static uint32_t **clocks; /* free ones */
 static size_t clocks_free, clocks_max;
@@ -190,12 +194,41 @@ static const struct version *take(struct atom *atom, uint32_t which)
     return &atom->version[which % HISTORY];
 }
 
+/* Where whole lines arrive at once, whoever has loaded from one has loaded all of it: no
+ * older version of any of its words is seen any more. */
+static void take_line(struct atom *atom)
+{
+    const uint64_t number = atom->version[atom->seen % HISTORY].number;
+    if (world.temper.atom < LINE)
+        return;
+    struct atom *first = atoms + (atom - atoms) / (LINE / 8) * (LINE / 8);
+    for (struct atom *other = first; other < first + LINE / 8; other++)
+        while (other->seen < other->stores &&
+               other->version[(other->seen + 1) % HISTORY].number <= number)
+            other->seen++;
+}
+
+/* And nothing of a line is seen before all of it is stored, where its words are always
+ * stored together. */
+static uint32_t whole_line(struct atom *atom, uint32_t which)
+{
+    const size_t at = (size_t)(atom - atoms) * 8;
+    if (world.temper.atom < LINE || !world.lines(at))
+        return which;
+    const uint32_t oldest = oldest_for(world.current, atom);
+    struct atom *first = atoms + at / LINE * (LINE / 8);
+    for (struct atom *other = first; other < first + LINE / 8; other++)
+        which = which < other->stores ? which : other->stores;
+    return which < oldest ? oldest : which;
+}
+
 extern "C" uint64_t check_load(const uint64_t *address, int is_acquire)
 {
     memory_settle();
     lanes_pause();
     struct atom *atom = atom_at(address);
     const struct version *version = take(atom, choose(atom));
+    take_line(atom);
     if (is_acquire)
         acquire(world.current, version);
     return version->value;
@@ -210,10 +243,11 @@ extern "C" void check_load16(const void *address, uint64_t *value)
         failed("a 16-byte load is not aligned");
     uint32_t low = choose(atom), high = choose(atom + 1);
     /* Both halves are always stored together, so their versions have the same numbers. */
-    if (world.temper.wide && atom[0].stores == atom[1].stores)
-        low = high = low > high ? low : high;
+    if (world.temper.atom > 8 && atom[0].stores == atom[1].stores)
+        low = high = whole_line(atom, low > high ? low : high);
     value[0] = take(atom, low)->value;
     value[1] = take(atom + 1, high)->value;
+    take_line(atom);
     world.current->loaded[0] = atom;
     world.current->loaded[1] = atom + 1;
 }
@@ -232,7 +266,7 @@ static void store(struct atom *atom, uint64_t value, bool release)
     const size_t at = (size_t)(atom - atoms) * 8;
     if (at < world.slabs_bytes && !is_lock(at))
         memory_need_life("stores");
-    if (!is_lock(at) && !clock_after(self, newest_of(atom)->stored))
+    if (!is_lock(at) && !world.faulty && !clock_after(self, newest_of(atom)->stored))
         failed("rank %u stores at %zu over a store that did not happen before", self->rank, at);
     /* The same value (padding) may be used even before it is stored. */
     const bool same = value == newest_of(atom)->value;
@@ -242,7 +276,7 @@ static void store(struct atom *atom, uint64_t value, bool release)
     atom->stores++;
     struct version *version = newest_of(atom);
     free_clock(version->clock);
-    *version = {value, {self->index, self->epoch}, NULL};
+    *version = {value, ++stores, {self->index, self->epoch}, NULL};
     if (release) {
         version->clock = new_clock();
         memcpy(version->clock, clock_of(self), sizeof self->clock);
@@ -250,16 +284,16 @@ static void store(struct atom *atom, uint64_t value, bool release)
     }
     if (same && is_lock(at))
         return; /* in vain: nothing has changed for anyone */
-    world.quiet = 0;
-    world.fresh = false;
+    lanes_changed(at < world.slabs_bytes ? (uint32_t)(at / world.slab_bytes) : self->rank);
 }
 
 extern "C" void check_store(uint64_t *address, uint64_t value, int release)
 {
     memory_settle();
     lanes_pause();
-    struct atom *atom = atom_at(address);
-    store(atom, value, release);
+    address = driver_store(address, &value);
+    if (address)
+        store(atom_at(address), value, release);
 }
 
 extern "C" void check_store16(void *address, uint64_t low, uint64_t high)
@@ -269,6 +303,7 @@ extern "C" void check_store16(void *address, uint64_t low, uint64_t high)
     struct atom *atom = atom_at(address);
     if ((uintptr_t)address % 16)
         failed("a 16-byte store is not aligned");
+    driver_store16((size_t)(atom - atoms) * 8, &low, &high);
     store(atom, low, false);
     store(atom + 1, high, false);
 }

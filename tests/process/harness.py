@@ -4,6 +4,7 @@
 Each run gets a /dev/shm of its own where the machine allows it (a private mount), so that
 what is left behind there is seen, and other runs are not disturbed. Standard library only."""
 import collections
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -190,22 +191,31 @@ def expect_route(result, ranks, route, reason=None, protocol=None):
     expect(len(counts) == 1 and counts != {0}, f"calls by rank: {counts}", result)
 
 
-def main(tests):
-    """Runs (name, function) pairs and prints TAP; names on the command line choose."""
+def attempt(test):
+    """What TAP says of it, and its comment lines: a list that the test returns."""
+    try:
+        notes = test()
+        return "ok", "", notes if isinstance(notes, list) else []
+    except Skip as skip:
+        return "ok", f" # SKIP {skip}", []
+    except Exception as error:  # pylint: disable=broad-except
+        return "not ok", "", f"{type(error).__name__}: {error}".splitlines()
+
+
+def main(tests, at_once=1):
+    """Runs (name, function) pairs and prints TAP; names on the command line choose. at_once:
+    for tests that mostly wait, if each has a /dev/shm of its own."""
     wanted = sys.argv[1:]
     tests = [(name, test) for name, test in tests
              if not wanted or any(re.search(w, name) for w in wanted)]
     print(f"1..{len(tests)}", flush=True)
     failed = 0
-    for number, (name, test) in enumerate(tests, 1):
-        try:
-            test()
-            print(f"ok {number} - {name}", flush=True)
-        except Skip as skip:
-            print(f"ok {number} - {name} # SKIP {skip}", flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failed += 1
-            print(f"not ok {number} - {name}", flush=True)
-            for line in f"{type(error).__name__}: {error}".splitlines():
+    with concurrent.futures.ThreadPoolExecutor(at_once if private_shm() else 1) as pool:
+        running = {pool.submit(attempt, test): name for name, test in tests}
+        for number, done in enumerate(concurrent.futures.as_completed(running), 1):
+            verdict, skip, lines = done.result()
+            failed += verdict != "ok"
+            print(f"{verdict} {number} - {running[done]}{skip}", flush=True)
+            for line in lines:
                 print(f"# {line}", flush=True)
     sys.exit(1 if failed else 0)

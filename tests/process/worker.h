@@ -23,7 +23,8 @@ struct worker_page {
     uint64_t hash[2][IPS_MAX_RANKS]; /* of a checked output, by turns */
     int32_t pid[IPS_MAX_RANKS];
     uint32_t met[1 << IPS_MAX_RANKS][IPS_MAX_RANKS]; /* see worker_faults.c */
-    uint64_t fault_ns;           /* when something last went wrong on purpose */
+    uint64_t fault_ns; /* when something last went wrong on purpose */
+    uint32_t faults;   /* how often it has */
 };
 
 /* Calls that were enqueued and not yet looked at (worker_posted.c). */

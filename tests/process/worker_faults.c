@@ -7,6 +7,7 @@
  *   die [after=MS]        by SIGKILL; `leave` counts from then
  *   signal R NAME         STOP, CONT or KILL, to the process of rank R
  *   fault                 only the time that `leave` counts from
+ *   await N               until so many of these four have happened
  *   abortlater L MS       another thread aborts L
  *   pause MS              all ranks are stopped together, and go on together
  *   clock NAME            from now on that clock jumps, see meddler.c
@@ -88,6 +89,14 @@ static int remake(struct worker *worker, const struct words *words)
 static void mark_fault(struct worker *worker)
 {
     __atomic_store_n(&worker->page->fault_ns, worker_now_ns(), __ATOMIC_RELEASE);
+    __atomic_fetch_add(&worker->page->faults, 1, __ATOMIC_RELEASE);
+}
+
+static int await_faults(struct worker *worker, unsigned count)
+{
+    while (__atomic_load_n(&worker->page->faults, __ATOMIC_ACQUIRE) < count)
+        usleep(1000);
+    return usleep(20000); /* a signal takes its time */
 }
 
 static int die(struct worker *worker, const struct words *words)
@@ -202,6 +211,8 @@ int worker_fault(struct worker *worker, const struct words *words)
         exit(worker->failures != 0);
     if (!strcmp(name, "shm"))
         return strcmp(first, "unmount") ? empty_shm() : umount2("/dev/shm", MNT_DETACH);
+    if (!strcmp(name, "await"))
+        return await_faults(worker, (unsigned)atoi(first));
     if (!strcmp(name, "fault")) {
         mark_fault(worker);
         return 0;

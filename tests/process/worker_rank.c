@@ -11,8 +11,8 @@
  *   nested ...                        all: graphs in graphs, see worker_nested.c
  *   initall ... | outlive ... | fork | threads ... see worker_ends.c
  *   post ... | finish ... | leave ...  see worker_posted.c
- *   gather ... | remake ... | die ... | signal ... | fault | abortlater ... | pause ... |
- *   clock ... | shm ... | names ... | quit    see worker_faults.c
+ *   gather ... | remake ... | die ... | signal ... | fault | await ... | abortlater ... |
+ *   pause ... | clock ... | shm ... | names ... | quit    see worker_faults.c
  *   flood N                           N calls of nothing, as fast as possible
  *   invalid                           bad arguments must get NCCL's own answers
  *   error L expect=CODE               ncclCommGetAsyncError
@@ -165,8 +165,8 @@ static int flood(struct worker *worker, unsigned calls)
 static int execute(struct worker *worker, const struct words *words)
 {
     static const char *const faults[] = {"gather", "remake", "die",   "signal",
-                                         "fault",  "pause",  "clock", "shm",
-                                         "names",  "quit",   "abortlater"};
+                                         "fault",  "await",  "pause", "clock",
+                                         "shm",    "names",  "quit",  "abortlater"};
     const char *name = words->word[0];
     int number = words->count > 1 ? atoi(words->word[1]) : 0;
     if (!strcmp(name, "comm"))

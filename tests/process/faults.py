@@ -135,13 +135,29 @@ def killed_in_set_up(ranks, victim, fault):
         h.expect(routes == ["nccl", again], f"routes {routes}", result)
 
 
+def killed_after_vote():
+    """All have voted, and all agree: its first call finds that a rank has ended."""
+    script = "@01 remake A 01\n@2 awaitstop 0\n@2 sleep 700\n@2 signal 1 KILL\n"
+    script += f"@2 sleep 50\n@2 signal 0 CONT\n@0 post A\n@0 leave A expect={REMOTE} {WITHIN}\n"
+    script += "@0 abort A\nremake B 02\nsum comm=B\n"
+    result = run(script, 3, rank_env={0: {"SIMGPU_FAIL": "cuEventCreate:1:-19"}})
+    expect_ends(result, (0, 2), 137)
+    h.expect_stderr(result, [r"rank 1 \(pid \d+\) has ended while rank 0 is in call 1"])
+    expect_all_engine(result, (0,), 2)
+    return note_times(result)
+
+
 def killed_before(ranks, victim, fault):
     """Before NCCL's init is complete only NCCL can tell: here it waits, as long as the
     program does, which then makes a new communicator. fault: of the stand-in NCCL."""
     everyone, rest = digits(range(ranks)), digits(set(range(ranks)) - {victim})
     script = f"remake A {everyone} how=late\n@{victim} die\n@{rest} sleep 300\n"
+    if not fault:  # and before its record is written
+        script = f"@{rest} remake A {everyone} how=late\n@{rest} sleep 300\n"
+        script += f"@{rest[0]} signal {victim} KILL\n@{rest[1:]} await 1\n"
+        script += f"@{victim} remake A {everyone} delay=60000\n"
     script += f"@{rest} error A expect=7\n@{rest} abort A\nremake B {rest}\nsum comm=B\n"
-    result = run(script, ranks, rank_env={victim: {fault[0]: fault[1]}})
+    result = run(script, ranks, rank_env={victim: {"SIMNCCL_FAIL": fault}} if fault else {})
     expect_ends(result, [int(r) for r in rest], 137)
     h.expect_stderr(result, [])
     h.expect(not any("dies" in line for line in result.stdout), "too late", result)
@@ -182,7 +198,7 @@ def stale_names(fault, how):
 
 def live_name():
     """What another job that is still setting up has there stays, and serves it."""
-    script = "@01 remake A 01\n@23 sleep 1000\n@23 names 1\nremake B 23\n@23 names 1\n"
+    script = "@01 remake A 01\n@23 awaitstop 1\n@23 sleep 100\n@23 names 1\nremake B 23\n@23 names 1\n"
     script += "gather 23\n@2 signal 1 CONT\nsum comm=A\nsum comm=B\n"
     result = run(script, 4, shm=OWN,
                  rank_env={1: {"SIMNCCL_FAIL": "ncclCommInitRank:1:-19"}})
@@ -225,7 +241,7 @@ def shm_gone(how):
 def shm_gone_in_init(how):
     """After the records are written: nobody needs the name any more."""
     with tempfile.TemporaryDirectory() as directory:
-        script = "@01 remake A 01\n@2 sleep 1000\n"
+        script = "@01 remake A 01\n@2 awaitstop 1\n"
         script += f"@2 shm {how}\n@2 signal 1 CONT\nsum comm=A calls=8\n"
         result = run(script, 3, {"LD_PRELOAD": f"{h.SHIM}:{MEDDLER}",
                                  "IPS_SHM_AWAY": directory}, shm=SECOND_MOUNT,
@@ -413,9 +429,12 @@ def tests():
             (2, 0, "cuEventCreate:1:-9"), (4, 3, "cuEventCreate:1:-9")):
         yield (f"killed in set-up at {fault.split(':')[0]}, rank {victim} of {ranks}",
                functools.partial(killed_in_set_up, ranks, victim, fault))
+    yield "killed after its vote", killed_after_vote
     for ranks, victim in ((2, 0), (4, 2)):
         yield (f"killed in NCCL's init, rank {victim} of {ranks}", functools.partial(
-            killed_before, ranks, victim, ("SIMNCCL_FAIL", "ncclCommInitRankConfig:1:-9")))
+            killed_before, ranks, victim, "ncclCommInitRankConfig:1:-9"))
+        yield (f"killed before its record, rank {victim} of {ranks}", functools.partial(
+            killed_before, ranks, victim, None))
         for others in ("destroy", "call"):
             for fault in ("cuStreamCreate:6:-9", "cuIpcCloseMemHandle:1:-9"):
                 yield (f"killed in destroy at {fault.split(':')[0]}, others {others}, rank "

@@ -8,6 +8,7 @@
  *   signal R NAME         STOP, CONT or KILL, to the process of rank R
  *   fault                 only the time that `leave` counts from
  *   await N               until so many of these four have happened
+ *   awaitstop R           until the process of rank R is stopped
  *   abortlater L MS       another thread aborts L
  *   pause MS              all ranks are stopped together, and go on together
  *   clock NAME            from now on that clock jumps, see meddler.c
@@ -32,6 +33,27 @@ uint64_t worker_now_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static char state_of(int pid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    const char *at = file && fgets(text, sizeof text, file) ? strrchr(text, ')') : NULL;
+    if (file)
+        fclose(file);
+    return at && at[1] ? at[2] : '?';
+}
+
+static int await_stop(struct worker *worker, unsigned rank)
+{
+    for (int waited = 0; waited < 20000; waited++) {
+        if (state_of(worker->page->pid[rank % IPS_MAX_RANKS]) == 'T')
+            return 0;
+        usleep(1000);
+    }
+    return !worker_check(worker, 0, "rank %u does not stop", rank);
 }
 
 static unsigned ranks_of(const char *digits)
@@ -211,6 +233,8 @@ int worker_fault(struct worker *worker, const struct words *words)
         exit(worker->failures != 0);
     if (!strcmp(name, "shm"))
         return strcmp(first, "unmount") ? empty_shm() : umount2("/dev/shm", MNT_DETACH);
+    if (!strcmp(name, "awaitstop"))
+        return await_stop(worker, (unsigned)atoi(first));
     if (!strcmp(name, "await"))
         return await_faults(worker, (unsigned)atoi(first));
     if (!strcmp(name, "fault")) {

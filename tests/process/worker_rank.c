@@ -12,7 +12,8 @@
  *   initall ... | outlive ... | fork | threads ... see worker_ends.c
  *   post ... | finish ... | leave ...  see worker_posted.c
  *   gather ... | remake ... | die ... | signal ... | fault | await ... | abortlater ... |
- *   pause ... | clock ... | shm ... | names ... | quit    see worker_faults.c
+ *   awaitstop ... | pause ... | clock ... | shm ... | names ... | quit
+ *                                     see worker_faults.c
  *   flood N                           N calls of nothing, as fast as possible
  *   invalid                           bad arguments must get NCCL's own answers
  *   error L expect=CODE               ncclCommGetAsyncError
@@ -166,7 +167,8 @@ static int execute(struct worker *worker, const struct words *words)
 {
     static const char *const faults[] = {"gather", "remake", "die",   "signal",
                                          "fault",  "await",  "pause", "clock",
-                                         "shm",    "names",  "quit",  "abortlater"};
+                                         "shm",    "names",  "quit",  "abortlater",
+                                         "awaitstop"};
     const char *name = words->word[0];
     int number = words->count > 1 ? atoi(words->word[1]) : 0;
     if (!strcmp(name, "comm"))

@@ -46,14 +46,22 @@ EXPORT void fake_note(const char *text)
     pthread_mutex_unlock(&lock);
 }
 
+/* A copy for the calling thread, valid until its next call: others may be noting. */
 EXPORT const char *fake_log(void)
 {
-    return log_used ? log_text : "";
+    static _Thread_local char *copy;
+    pthread_mutex_lock(&lock);
+    free(copy);
+    copy = log_used ? strdup(log_text) : NULL;
+    pthread_mutex_unlock(&lock);
+    return copy ? copy : "";
 }
 
 EXPORT void fake_reset(void)
 {
+    pthread_mutex_lock(&lock);
     log_used = 0;
+    pthread_mutex_unlock(&lock);
 }
 
 EXPORT const void *fake_last_id(void)
@@ -113,14 +121,17 @@ struct visitor {
     void *data;
 };
 
-static int show(struct dl_phdr_info *info, size_t size, void *data)
+/* A sanitizer's runtime comes here before it can bear its own instrumentation. */
+#define EARLY __attribute__((no_sanitize("thread", "address", "undefined")))
+
+EARLY static int show(struct dl_phdr_info *info, size_t size, void *data)
 {
     const struct visitor *visitor = data;
     __atomic_fetch_add(&objects_shown, 1, __ATOMIC_RELAXED);
     return visitor->visit(info, size, visitor->data);
 }
 
-EXPORT int dl_iterate_phdr(visit *visit_one, void *data)
+EARLY EXPORT int dl_iterate_phdr(visit *visit_one, void *data)
 {
     int (*real)(visit *, void *) =
         (int (*)(visit *, void *))dlsym(RTLD_NEXT, "dl_iterate_phdr");

@@ -5,6 +5,10 @@
  * could run have polled in vain, the OS thread gives its core away.
  *
  * A lane never moves to another OS thread, so thread-local addresses may be cached. */
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "tools/simgpu/lanes.h"
 
 #include <sched.h>
@@ -254,6 +258,17 @@ static void enter(struct transfer from)
     die("a finished lane ran again");
 }
 
+/* A lane ends in the middle of its frames, which are never left. ASan must not take what
+ * comes to stand there for them: the next lanes, or other memory. */
+static void forget_frames(struct sim_lanes *s, size_t count)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __asan_unpoison_memory_region(s->stacks, count * STACK_BYTES);
+#else
+    (void)s, (void)count;
+#endif
+}
+
 static void reserve(struct sim_lanes *s, size_t count)
 {
     if (count <= s->lanes_max)
@@ -305,6 +320,7 @@ void sim_lanes_run(struct sim_lanes *s, sim_lane_fn *fn, const void *parameters,
     here = s;
     jump(s, &s->lane[0]);
     here = NULL;
+    forget_frames(s, (size_t)blocks * threads);
 }
 
 struct sim_lanes *sim_lanes_create(void)

@@ -241,11 +241,12 @@ def shm_gone(how):
 def shm_gone_in_init(how):
     """After the records are written: nobody needs the name any more."""
     with tempfile.TemporaryDirectory() as directory:
-        script = "@01 remake A 01\n@2 awaitstop 1\n"
-        script += f"@2 shm {how}\n@2 signal 1 CONT\nsum comm=A calls=8\n"
+        script = "@01 remake A 01\n@2 awaitstop 0\n@2 awaitstop 1\n"
+        script += f"@2 shm {how}\n@2 signal 0 CONT\n@2 signal 1 CONT\nsum comm=A calls=8\n"
         result = run(script, 3, {"LD_PRELOAD": f"{h.SHIM}:{MEDDLER}",
                                  "IPS_SHM_AWAY": directory}, shm=SECOND_MOUNT,
-                     rank_env={1: {"SIMNCCL_FAIL": "ncclCommInitRank:1:-19"}})
+                     rank_env={rank: {"SIMNCCL_FAIL": "ncclCommInitRank:1:-19"}
+                               for rank in (0, 1)})
     h.expect_stderr(result, [])
     expect_all_engine(result, (0, 1), 1)
     h.expect(result.code == 0 and result.left == [], "the end", result)

@@ -299,12 +299,12 @@ uint32_t ips_segment_decide(const struct ips_segment *segment, uint32_t outcome)
  * 0 or a negative errno; -ESRCH: the process has ended. */
 static int start_time_of(int pid, uint64_t *ret_time)
 {
-    char path[64], text[1024];
+    char path[64], text[1024] = ""; /* two bytes follow the last that is read */
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? -ESRCH : -errno;
-    ssize_t got = read(fd, text, sizeof text - 1);
+    ssize_t got = read(fd, text, sizeof text - 2);
     int error = errno;
     close(fd);
     if (got <= 0)

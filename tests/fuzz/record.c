@@ -4,11 +4,14 @@
  * set-up ends within its 30 s, and "agreed" comes only after this rank's own vote, with
  * records that were sound.
  *
- * Input: commands of 4 bytes, A B C D; what they do is in `act`. */
+ * Input: two bytes (ranks, rank), then commands of 4 bytes, A B C D; what they do is in
+ * `act`. The same bytes stand in for a /proc/PID/stat. */
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Time passes when the input says so, and random numbers are the same in each run. */
 static uint64_t fuzz_now_ns;
@@ -24,6 +27,18 @@ static int fuzz_random(void *bytes, size_t count)
     memset(bytes, 0x5a, count);
     return 0;
 }
+/* /proc/PID/stat, where the input stands in for it. */
+static const uint8_t *fuzz_stat;
+static size_t fuzz_stat_bytes;
+static ssize_t fuzz_read(int fd, void *into, size_t room)
+{
+    if (!fuzz_stat)
+        return read(fd, into, room);
+    size_t bytes = fuzz_stat_bytes < room ? fuzz_stat_bytes : room;
+    memcpy(into, fuzz_stat, bytes);
+    return (ssize_t)bytes;
+}
+#define read fuzz_read
 #define clock_gettime fuzz_clock
 #define getentropy fuzz_random
 #include "core/segment.c"
@@ -246,6 +261,16 @@ static void finish(struct run *run)
     MUST(r->outcome != IPS_BRINGUP_PENDING);
 }
 
+static void read_stat(const uint8_t *data, size_t size)
+{
+    uint64_t start = 0;
+    fuzz_stat = data;
+    fuzz_stat_bytes = size;
+    int error = start_time_of(getpid(), &start);
+    MUST(error <= 0 && (!error || !start));
+    fuzz_stat = NULL;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct run run;
@@ -258,9 +283,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                         .channels = 8};
     if (size < 2)
         return 0;
+    read_stat(data, size);
     memset(&run, 0, sizeof run);
     fuzz_now_ns = 1000000000000ull;
+    struct stat status;
+    umask(0);
     MUST(!ips_rendezvous_join(&run.r, &config, reason));
+    MUST(!fstat(run.r.segment.fd, &status) && (status.st_mode & 07777) == 0600);
     const int nranks = 2 + data[0] % (IPS_MAX_RANKS - 1);
     ips_rendezvous_begin(&run.r, nranks, data[1] % nranks);
     for (size_t at = 2; at + 4 <= size; at += 4)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Enqueues the two kernels that verify a call, and reads what they found. Their memory is
- * allocated before the ranks vote: a rank without it would leave the others waiting in the
- * other library's call. It is in nobody's way between two verified calls, since the order
- * of a communicator's calls includes the comparison. */
+ * allocated before the ranks vote: a rank without it would leave the others waiting in
+ * the other library's call. It is in nobody's way between two verified calls, since the
+ * order of a communicator's calls includes the comparison. */
 #include "core/verify.h"
 
 #include <errno.h>
@@ -75,10 +75,10 @@ static int launch(struct ips_engine *engine, gpu_function kernel, const void *da
         .nranks = (uint32_t)engine->segment.nranks,
     };
     void *parameters[] = {&args};
-    return IPS_GPU(engine->device->gpu,
-                   cuLaunchKernel(kernel,
-                                  blocks < MOST_BLOCKS ? (unsigned)blocks : MOST_BLOCKS, 1,
-                                  1, THREADS, 1, 1, 0, call->stream, parameters, NULL));
+    return IPS_GPU(
+        engine->device->gpu,
+        cuLaunchKernel(kernel, blocks < MOST_BLOCKS ? (unsigned)blocks : MOST_BLOCKS, 1,
+                       1, THREADS, 1, 1, 0, call->stream, parameters, NULL));
 }
 
 int ips_engine_verify_begin(struct ips_engine *engine, const struct ips_allreduce *call,
@@ -171,11 +171,12 @@ int ips_verify_failed(struct ips_engine *engine)
         return 0; /* the engine never wrote that */
     format(wrong.got, wrong.call.type, got, sizeof got);
     format(wrong.expected, wrong.call.type, expected, sizeof expected);
-    snprintf(reason, sizeof reason,
-             "verification: on rank %d element %llu of call %u (%s %s of %llu, %s) is %s, "
-             "NCCL's result is %s",
-             engine->segment.rank, (unsigned long long)wrong.element, wrong.call.number,
-             type, op, (unsigned long long)wrong.call.count, proto, got, expected);
+    snprintf(
+        reason, sizeof reason,
+        "verification: on rank %d element %llu of call %u (%s %s of %llu, %s) is %s, "
+        "NCCL's result is %s",
+        engine->segment.rank, (unsigned long long)wrong.element, wrong.call.number, type,
+        op, (unsigned long long)wrong.call.count, proto, got, expected);
     ips_engine_fail(engine, -EBADMSG, reason);
     return 1;
 }

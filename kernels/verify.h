@@ -7,13 +7,14 @@
  * What is certain depends on the inputs, which no rank knows alone. Each rank turns every
  * input into a weight, the weights are summed over the ranks (by NCCL, in float32, or in
  * float64 for float64), and W is the sum. Let u be the type's unit roundoff, tiny its
- * smallest subnormal, n the number of ranks, and g(k) = k u / (1 - k u), which bounds what k
- * roundings do to a number relatively (Higham, Accuracy and Stability of Numerical
- * Algorithms, 3.1). 9 u is at most 9/256, so g(k) <= 1.04 k u for k <= 9; so much, and the
- * roundings of W and of the comparison, at most 16 units of 2^-24, are below 9/8 k u.
+ * smallest subnormal, n the number of ranks, and g(k) = k u / (1 - k u), which bounds what
+ * k roundings do to a number relatively (Higham, Accuracy and Stability of Numerical
+ * Algorithms, 3.1). k is at most 9 and u at most 1/256, so g(k) <= 1.04 k u; that, and the
+ * roundings of W and of the comparison, of the order of 2^-21, are below 9/8 k u.
  *
- * sum, avg: the weight is |x| / 16, so that W is finite if all inputs are, and S = 16 W is the
- * sum of magnitudes. n - 1 additions in any order give the exact sum within g(n - 1) S;
+ * sum, avg: the weight is |x| / 16, so that W is finite if all inputs are, and S = 16 W is
+ * the sum of magnitudes (what the division loses of subnormal inputs makes less than one
+ * tiny of the bound). n - 1 additions in any order give the exact sum within g(n - 1) S;
  * additions have no underflow error. avg also rounds the factor 1/n and n products: within
  * g(n + 1) S / n, and tiny / 2 for each product that is subnormal. Both sides together:
  *     |a - b| <= 2 * 9/8 (n + 1) u S' + n tiny,  S' = S, or S / n for avg.
@@ -24,7 +25,7 @@
  *
  * prod: the weight is the distance of |x| from 1 in powers of two, rounded up, so that all
  * partial products lie within 2^-W and 2^W. If those are normal numbers each of n - 1
- * products is rounded relatively, and
+ * products is rounded relatively, and with g(7) / (1 - g(7)) <= 1.06 * 7 u
  *     |a - b| <= 2 * 9/8 (n - 1) u max(|a|, |b|).
  * Otherwise a partial product may have over- or underflowed, in one order and not the
  * other: then only opposite signs are wrong. A zero weighs ZERO, more than all else
@@ -162,7 +163,8 @@ IPS_DEVICE_CALL bool ips_verify_agree(uint64_t got, uint64_t expected, double we
 
 IPS_DEVICE uint64_t ips_verify_load(const void *from, uint64_t index, uint32_t element)
 {
-    return ips_low(ips_load_elements((const char *)from + index * element, element, element));
+    const char *at = (const char *)from + index * element;
+    return ips_low(ips_load_elements(at, element, element));
 }
 
 /* Writes the weights of this rank's inputs. */
@@ -171,8 +173,8 @@ IPS_DEVICE void ips_verify_weigh_run(const struct ips_verify_args *args)
     const uint64_t stride = (uint64_t)ips_blocks() * ips_threads();
     uint64_t i = (uint64_t)ips_block() * ips_threads() + ips_thread();
     for (; i < args->count; i += stride) {
-        const double weight = ips_verify_weight(ips_verify_load(args->data, i, args->element),
-                                                args->type, args->op);
+        const uint64_t raw = ips_verify_load(args->data, i, args->element);
+        const double weight = ips_verify_weight(raw, args->type, args->op);
         if (args->type == IPS_FLOAT64)
             ((double *)args->weights)[i] = weight;
         else

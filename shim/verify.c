@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lets NCCL make the same AllReduce into the engine's scratch memory, before the engine's
- * launch, which may destroy the input. NCCL's calls are in the communicator's issue order,
- * between those of the engine before and after, and show in no trace.
+ * launch, which may destroy the input. NCCL's calls are in the communicator's issue
+ * order, between those of the engine before and after, and show in no trace.
  *
  * Every rank must come to the same decision, or NCCL's call waits for ever: it rests on
  * the agreed N and on a count of calls. Calls in a group can't be verified, since NCCL
- * would hold its part back to the group's end; those that are captured, since a graph must
- * not get nodes that the program did not ask for; those of a non-blocking communicator,
- * since NCCL may enqueue its part after the engine's. */
+ * would hold its part back to the group's end; those that are captured, since a graph
+ * must not get nodes that the program did not ask for; those of a non-blocking
+ * communicator, since NCCL may enqueue its part after the engine's. */
 #include "shim/verify.h"
 
 #include "shim/errors.h"
@@ -44,7 +44,8 @@ ncclResult_t ips_verify_begin(const struct ips_taken *taken,
     int error = ips_engine_verify_begin(engine, call, ret_plan);
     if (error)
         return ips_engine_result(error, ips_engine_error(engine));
-    const char *in = (const char *)call->in + ret_plan->first * ips_type_bytes(call->type);
+    const char *in =
+        (const char *)call->in + ret_plan->first * ips_type_bytes(call->type);
     ncclResult_t result =
         nccl(taken, in, ret_plan->expected, ret_plan->count, call->type, call->op);
     if (!result && ret_plan->weights)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* IPCSHIM_VERIFY: which calls also run on NCCL, and NCCL's part of it. Nothing here waits;
- * the device compares, and a difference fails the engine. */
+/* IPCSHIM_VERIFY: which calls also run on NCCL, and NCCL's part of it. Nothing here
+ * waits; the device compares, and a difference fails the engine. */
 #ifndef IPS_SHIM_VERIFY_H
 #define IPS_SHIM_VERIFY_H
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into ranks: writes L wrong bytes into a buffer of an AllReduce on the engine, as
- * bad memory or a bad link would.
- *   IPS_CORRUPT=out:N:B:L  the nth AllReduce kernel's output, after it has run, from byte B
- *   IPS_CORRUPT=in:N:B:L   its input, before it runs
+/* Preloaded into ranks: writes L wrong bytes into a buffer of an AllReduce on the engine,
+ * as bad memory or a bad link would. IPS_CORRUPT=out:N:B:L  the nth AllReduce kernel's
+ * output, after it has run, from byte B IPS_CORRUPT=in:N:B:L   its input, before it runs
  * Stands between the shim and the driver, where the shim looks the driver's calls up. */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -92,7 +91,8 @@ static int launch(gpu_function function, unsigned grid_x, unsigned grid_y,
 static int asked_by_shim(const void *caller)
 {
     Dl_info info = {0};
-    return dladdr(caller, &info) && info.dli_fname && strstr(info.dli_fname, "libipcshim");
+    return dladdr(caller, &info) && info.dli_fname &&
+           strstr(info.dli_fname, "libipcshim");
 }
 
 EXPORT void *dlsym(void *handle, const char *name)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The comparison of two results of one AllReduce (kernels/verify.h): it accepts whatever two
- * orders and precisions can make of any inputs, and rejects what differs by more. */
+/* The comparison of two results of one AllReduce (kernels/verify.h): it accepts whatever
+ * two orders and precisions can make of any inputs, and rejects what differs by more. */
 #include <stdlib.h>
 
 #include <vector>
@@ -56,7 +56,8 @@ void *simgpu_shared(void)
 }
 }
 
-namespace {
+namespace
+{
 
 uint64_t state = 1;
 
@@ -111,10 +112,11 @@ uint64_t number(uint32_t type, uint64_t exponent)
 uint64_t special(uint32_t type)
 {
     const struct shape s = shape_of(type);
-    const uint64_t sign = (draw() & 1) << (s.bits - 1), one = (uint64_t)s.bias << s.fraction,
+    const uint64_t sign = (draw() & 1) << (s.bits - 1),
+                   one = (uint64_t)s.bias << s.fraction,
                    infinite = (2ull * s.bias + 1) << s.fraction;
-    const uint64_t values[] = {0, one, infinite, infinite | 1ull << (s.fraction - 1),
-                               infinite - 1, 1};
+    const uint64_t values[] = {
+        0, one, infinite, infinite | 1ull << (s.fraction - 1), infinite - 1, 1};
     return sign | values[below(6)];
 }
 
@@ -125,14 +127,16 @@ uint64_t input(uint32_t type, unsigned kind, uint64_t before)
     const struct shape s = shape_of(type);
     const uint64_t sign = 1ull << (s.bits - 1);
     if (!s.fraction)
-        return kind == SPECIAL ? (sign - below(2)) & mask_of(type) : draw() & mask_of(type);
+        return kind == SPECIAL ? (sign - below(2)) & mask_of(type)
+                               : draw() & mask_of(type);
     switch (kind) {
     case PLAIN:
         return number(type, s.bias - below(4));
     case WIDE:
         return number(type, s.bias - 7 + below(15));
     case CANCELLING: /* all but the last bits of the one before */
-        return draw() & 1 ? (before ^ sign ^ (draw() & 3)) : number(type, s.bias - below(2));
+        return draw() & 1 ? (before ^ sign ^ (draw() & 3))
+                          : number(type, s.bias - below(2));
     case SUBNORMAL:
         return number(type, below(3));
     case HUGE:
@@ -300,8 +304,8 @@ void test_no_false_alarm(unsigned rounds)
                         for (uint64_t b : all)
                             CHECK(agree(&c, a, b),
                                   "%s %s of %u, kind %u: 0x%llx, 0x%llx, weight %g",
-                                  ips_type_name((int)type), ips_op_name((int)op), c.n, kind,
-                                  (unsigned long long)a, (unsigned long long)b,
+                                  ips_type_name((int)type), ips_op_name((int)op), c.n,
+                                  kind, (unsigned long long)a, (unsigned long long)b,
                                   weight_of(&c));
                 }
 }
@@ -352,7 +356,8 @@ void test_flipped_bit(void)
                 const uint64_t good = chain(&c, 0);
                 /* 16-bit floats: from the exponent on; a flip into a sum of nearly 0 may
                  * stay within its bound. */
-                const unsigned low = s.fraction ? s.bits == 16 ? s.fraction : s.bits / 2 + 7 : 0;
+                const unsigned low =
+                    s.fraction ? s.bits == 16 ? s.fraction : s.bits / 2 + 7 : 0;
                 const uint64_t bad = good ^ 1ull << (low + below(s.bits - low));
                 if (s.fraction && (op == IPS_SUM || op == IPS_AVG) &&
                     fabs(ips_verify_number(good, type) - ips_verify_number(bad, type)) <=
@@ -369,28 +374,38 @@ void test_flipped_bit(void)
 /* What is certain of results that are no numbers. */
 void test_special(void)
 {
-    const uint32_t type = IPS_FLOAT32, nan = 0x7fc00000, inf = 0x7f800000, minus = 1u << 31,
-                   one_bits = 0x3f800000;
+    const uint32_t type = IPS_FLOAT32, nan = 0x7fc00000, inf = 0x7f800000,
+                   minus = 1u << 31, one_bits = 0x3f800000;
     const struct {
         uint32_t op;
         double weight;
         uint32_t a, b;
         bool agrees;
     } cases[] = {
-        {IPS_SUM, NAN, nan, nan | minus, true},     {IPS_SUM, NAN, one_bits, nan, false},
-        {IPS_SUM, NAN, inf, nan, false},            {IPS_SUM, INFINITY, inf, nan, true},
-        {IPS_SUM, INFINITY, inf, inf | minus, false}, {IPS_SUM, INFINITY, inf, one_bits, false},
-        {IPS_SUM, 1, inf, one_bits, false},         {IPS_SUM, 1, nan, one_bits, false},
-        {IPS_SUM, 0x1p125, inf, one_bits, true},    {IPS_SUM, 0, 0, minus, true},
-        {IPS_PROD, NAN, nan, 0, false},             {IPS_PROD, INFINITY, nan, inf, true},
+        {IPS_SUM, NAN, nan, nan | minus, true},
+        {IPS_SUM, NAN, one_bits, nan, false},
+        {IPS_SUM, NAN, inf, nan, false},
+        {IPS_SUM, INFINITY, inf, nan, true},
+        {IPS_SUM, INFINITY, inf, inf | minus, false},
+        {IPS_SUM, INFINITY, inf, one_bits, false},
+        {IPS_SUM, 1, inf, one_bits, false},
+        {IPS_SUM, 1, nan, one_bits, false},
+        {IPS_SUM, 0x1p125, inf, one_bits, true},
+        {IPS_SUM, 0, 0, minus, true},
+        {IPS_PROD, NAN, nan, 0, false},
+        {IPS_PROD, INFINITY, nan, inf, true},
         {IPS_PROD, IPS_VERIFY_ZERO + 3, 0, minus, true},
         {IPS_PROD, IPS_VERIFY_ZERO + 3, 0, nan, false},
         {IPS_PROD, IPS_VERIFY_ZERO + 300, 0, nan, true},
         {IPS_PROD, IPS_VERIFY_ZERO + 300, 0, one_bits, false},
-        {IPS_PROD, 300, inf, one_bits, true},       {IPS_PROD, 300, minus | one_bits, inf, false},
-        {IPS_PROD, 3, inf, one_bits, false},        {IPS_PROD, 3, nan, one_bits, false},
-        {IPS_MAX, 0, 0, minus, true},               {IPS_MAX, 0, nan, nan | minus, true},
-        {IPS_MAX, 0, nan, one_bits, false},         {IPS_MIN, 0, one_bits, one_bits + 1, false},
+        {IPS_PROD, 300, inf, one_bits, true},
+        {IPS_PROD, 300, minus | one_bits, inf, false},
+        {IPS_PROD, 3, inf, one_bits, false},
+        {IPS_PROD, 3, nan, one_bits, false},
+        {IPS_MAX, 0, 0, minus, true},
+        {IPS_MAX, 0, nan, nan | minus, true},
+        {IPS_MAX, 0, nan, one_bits, false},
+        {IPS_MIN, 0, one_bits, one_bits + 1, false},
     };
     for (const auto &c : cases) {
         CHECK(ips_verify_agree(c.a, c.b, c.weight, type, c.op, 2) == c.agrees,

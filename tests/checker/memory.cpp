@@ -36,8 +36,14 @@ struct atom {
     struct version version[HISTORY];
 };
 
+/* A line that eight lanes load at once. */
+struct loading {
+    uint32_t which, left; /* the version, and the parts that have still to be loaded */
+};
+
 static unsigned char *base;
 static size_t size, atoms_max;
+static struct loading *loadings; /* of each line */
 static uint64_t stores; /* so far, by anyone */
 static struct atom *atoms;
 static uint32_t **clocks; /* free ones */
@@ -65,10 +71,12 @@ void memory_reset(unsigned char *slabs, size_t bytes)
     if (bytes / 8 > atoms_max) {
         atoms_max = bytes / 8;
         atoms = (struct atom *)realloc(atoms, atoms_max * sizeof *atoms);
+        loadings = (struct loading *)realloc(loadings, (atoms_max / 16 + 1) * sizeof *loadings);
     }
     base = slabs;
     size = bytes;
     memset(atoms, 0, bytes / 8 * sizeof *atoms);
+    memset(loadings, 0, (bytes / LINE + 1) * sizeof *loadings);
 }
 
 static struct atom *atom_at(const void *address)
@@ -208,18 +216,26 @@ static void take_line(struct atom *atom)
             other->seen++;
 }
 
-/* And nothing of a line is seen before all of it is stored, where its words are always
- * stored together. */
+/* And where the words of a line are always stored together and loaded together, by eight
+ * lanes, nothing of it is seen before all of it is stored, and what the first of the eight
+ * sees is what all of them see. */
 static uint32_t whole_line(struct atom *atom, uint32_t which)
 {
     const size_t at = (size_t)(atom - atoms) * 8;
     if (world.temper.atom < LINE || !world.lines(at))
         return which;
-    const uint32_t oldest = oldest_for(world.current, atom);
+    struct loading *loading = &loadings[at / LINE];
+    const uint32_t part = 1u << at % LINE / 16, oldest = oldest_for(world.current, atom);
+    if (loading->left & part) {
+        loading->left &= ~part;
+        return loading->which < oldest ? oldest : loading->which;
+    }
     struct atom *first = atoms + at / LINE * (LINE / 8);
     for (struct atom *other = first; other < first + LINE / 8; other++)
         which = which < other->stores ? which : other->stores;
-    return which < oldest ? oldest : which;
+    loading->which = which < oldest ? oldest : which;
+    loading->left = 0xff & ~part;
+    return loading->which;
 }
 
 extern "C" uint64_t check_load(const uint64_t *address, int is_acquire)

@@ -257,7 +257,8 @@ static void make_engine(struct ips_bringup *b)
         engine->channels = b->meeting.first.channels;
         engine->watch.report_s = b->config.report_s;
         engine->watch.timeout_s = b->config.timeout_s;
-        error = ips_watch_start() || ips_gpu_enter(b->device->gpu, b->device->context, &pushed);
+        error = ips_watch_start() ||
+                ips_gpu_enter(b->device->gpu, b->device->context, &pushed);
     }
     if (!error) {
         error = ips_order_init(&engine->order, b->device->gpu);

@@ -115,8 +115,7 @@ int ips_engine_forward_begin(struct ips_engine *engine, gpu_stream stream)
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;
     int pushed = 0, captured;
-    if (ips_engine_error(engine) ||
-        ips_gpu_enter(gpu, engine->device->context, &pushed))
+    if (ips_engine_error(engine) || ips_gpu_enter(gpu, engine->device->context, &pushed))
         return -EIO;
     ips_order_begin(&engine->order, gpu, stream, &captured);
     ips_gpu_leave(gpu, pushed);
@@ -147,9 +146,8 @@ void ips_engine_abort(struct ips_engine *engine)
 {
     set_error(engine, -ECANCELED);
     end_waits(engine);
-    __atomic_store_n(
-        &ips_segment_slot(&engine->segment, engine->segment.slot)->aborted, 1,
-        __ATOMIC_RELEASE);
+    __atomic_store_n(&ips_segment_slot(&engine->segment, engine->segment.slot)->aborted,
+                     1, __ATOMIC_RELEASE);
 }
 
 void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts)
@@ -220,7 +218,8 @@ static int left_alone(struct ips_engine *engine)
         return 0;
     int done = 0;
     for (int waited = 0; waited < QUIESCE_MS && !done; waited++) {
-        done = quiet(engine, stream) || successor_left(engine) || ips_engine_error(engine);
+        done =
+            quiet(engine, stream) || successor_left(engine) || ips_engine_error(engine);
         if (!done)
             pause_ms(1);
     }
@@ -229,11 +228,14 @@ static int left_alone(struct ips_engine *engine)
 }
 
 /* Nothing of this rank can use the memory any more. After an abort or a failure the peers
- * may still write for a while: they close what they have mapped once they have stopped, or
- * end, and the slab lives until then. */
+ * may still write for a while: they close what they have mapped once they have stopped,
+ * or end, and the slab lives until then. Where the driver failed, the event tells
+ * nothing. */
 static int released(struct ips_engine *engine)
 {
-    return ended(engine) && (ips_engine_error(engine) || left_alone(engine));
+    const int error = ips_engine_error(engine);
+    return error != -EIO && ended(engine) &&
+           (ips_engine_error(engine) || left_alone(engine));
 }
 
 void ips_engine_destroy(struct ips_engine *engine)
@@ -248,9 +250,9 @@ void ips_engine_destroy(struct ips_engine *engine)
     }
     gpu->cuThreadExchangeStreamCaptureMode(&mode);
     const int clean = released(engine);
-    ips_watch_remove(engine);
     ips_verify_failed(engine); /* the last call's, which the thread may not have seen */
     if (clean && !engine->captured) {
+        ips_watch_remove(engine);
         ips_slab_close_peers(&engine->slab);
         ips_record_set_state(ips_segment_slot(&engine->segment, engine->segment.slot),
                              IPS_RECORD_CLOSED);
@@ -259,7 +261,7 @@ void ips_engine_destroy(struct ips_engine *engine)
         ips_slab_retire(&engine->slab, &engine->segment);
     } else {
         /* A graph, a kernel or a peer may still use it all: kept until the process ends,
-         * engine included. */
+         * engine included, and watched. */
         ips_log(IPS_LOG_INFO, "rank %d: engine memory is kept: %s", engine->segment.rank,
                 clean ? "graphs captured calls of the communicator" : "unclean end");
         engine = NULL;

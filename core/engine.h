@@ -33,7 +33,7 @@ struct ips_bringup_config {
     int p2p_disabled;   /* NCCL_P2P_DISABLE or NCCL_P2P_LEVEL=LOC is set */
     uint32_t report_s;  /* a wait this long is reported on stderr, once */
     uint32_t timeout_s; /* a wait this long fails the communicator; 0: none does */
-    int verify;         /* calls will be verified (core/verify.h); rank 0's is used by all */
+    int verify; /* calls will be verified (core/verify.h); rank 0's is used by all */
 };
 
 struct ips_bringup;
@@ -88,7 +88,8 @@ int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *
                          int *ret_captured);
 
 /* Around every other call on the communicator that enqueues work on `stream` and is
- * forwarded to NCCL: keeps it in issue order with the engine's calls. */
+ * forwarded to NCCL: keeps it in issue order with the engine's calls. -EIO after a
+ * failure: the call must not be made, since a peer may never make it. */
 int ips_engine_forward_begin(struct ips_engine *engine, gpu_stream stream);
 int ips_engine_forward_end(struct ips_engine *engine, gpu_stream stream);
 
@@ -97,10 +98,10 @@ int ips_engine_forward_end(struct ips_engine *engine, gpu_stream stream);
 void ips_engine_abort(struct ips_engine *engine);
 
 /* 0, or the negative errno that the engine failed with, after which it takes no calls and
- * its running kernels end: -ECANCELED after an abort; -EOWNERDEAD, -ECONNRESET: a peer has
- * ended, or has given the communicator up; -ETIMEDOUT; -EPROTO: the ranks' calls differ;
- * -EBADMSG: a result was found to be wrong; -EIO: the driver failed. What one rank fails
- * with, all fail with. */
+ * its running kernels end: -ECANCELED after an abort; -EOWNERDEAD, -ECONNRESET: a peer
+ * has ended, or has given the communicator up; -ETIMEDOUT; -EPROTO: the ranks' calls
+ * differ; -EBADMSG: a result was found to be wrong; -EIO: the driver failed. What one
+ * rank fails with, all fail with, but that another's -EIO is -ECONNRESET. */
 int ips_engine_error(const struct ips_engine *engine);
 
 /* Completed executions by protocol and size class, as the device counted them: index

@@ -18,12 +18,12 @@ struct ips_engine {
     struct ips_watch watch;
     gpu_ptr verify;    /* memory of verify.c, or 0 */
     uint64_t verified; /* calls */
-    int captured; /* graphs hold calls of the engine */
-    int error;    /* negative errno; atomic, set once */
+    int captured;      /* graphs hold calls of the engine */
+    int error;         /* negative errno; atomic, set once */
 };
 
 /* Fails the engine, once: its kernels end, its calls fail from now on, and the peers are
- * told, who fail with the same error. The text says why, and is logged by the first rank
+ * told, who fail too. The text says why, and is logged by the first rank
  * that fails. Any thread. Gives the error that holds. */
 int ips_engine_fail(struct ips_engine *engine, int error, const char *reason);
 

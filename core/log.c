@@ -3,9 +3,12 @@
 #include "core/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
+
+#define PATIENCE_MS 100
 
 static enum ips_log_level threshold = IPS_LOG_WARN;
 
@@ -36,7 +39,11 @@ void ips_log(enum ips_log_level level, const char *format, ...)
             used = sizeof line - 2;
     }
     line[used++] = '\n';
-    ssize_t ignored = write(STDERR_FILENO, line, (size_t)used);
-    (void)ignored;
+    /* A pipe that nobody reads costs a line, not a rank that hangs in a write. */
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&out, 1, PATIENCE_MS) == 1 && out.revents & POLLOUT) {
+        ssize_t ignored = write(STDERR_FILENO, line, (size_t)used);
+        (void)ignored;
+    }
     errno = saved;
 }

@@ -114,16 +114,12 @@ static void end_declined(struct ips_rendezvous *r, uint32_t outcome)
     int fault = 1;
     if (outcome >= IPS_OUTCOME_DECLINED && slot < IPS_SEGMENT_SLOTS) {
         const struct ips_record *record = ips_segment_slot(&r->segment, (int)slot);
-        memcpy(r->reason, record->reason, sizeof r->reason);
-        r->reason[sizeof r->reason - 1] = 0;
+        ips_record_reason(record, r->reason);
         fault = record->fault != 0;
     } else {
         snprintf(r->reason, sizeof r->reason,
                  "the shared segment holds a foreign outcome");
     }
-    for (char *at = r->reason; *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 0x7f)
-            *at = '?';
     r->outcome = IPS_BRINGUP_DECLINED;
     ips_log(fault && lowest_here(r) ? IPS_LOG_WARN : IPS_LOG_INFO,
             "NCCL serves this communicator of %d ranks: %s", r->segment.nranks,
@@ -233,8 +229,10 @@ int ips_rendezvous_numbered(struct ips_rendezvous *r)
         }
     }
     if (numbers == (1u << r->segment.nranks) - 1 &&
-        r->segment.slot_of[r->segment.rank] == r->segment.slot && keep_first(r))
+        r->segment.slot_of[r->segment.rank] == r->segment.slot && keep_first(r)) {
+        ips_segment_keep(&r->segment);
         return 1;
+    }
     ips_rendezvous_decline(r, 1, "the records do not hold each rank once");
     return 0;
 }

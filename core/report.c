@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words for waits that do not end: who waits, for whom, in which call, and who is behind. */
+/* Words for waits that do not end: who waits, for whom, in which call, and who is behind.
+ */
 #include "core/report.h"
 
 #include <errno.h>
@@ -12,7 +13,8 @@
 
 #define SILENT_NS 1000000000ull
 #define SECOND_NS 1000000000ull
-/* A peer that has ended may have done less of its last call than its first channel tells. */
+/* A peer that has ended may have done less of its last call than its first channel tells.
+ */
 #define LEFTOVER_NS 2000000000ull
 
 /* A text of bounded length that grows. */
@@ -53,6 +55,15 @@ static const struct ips_control *control_of(const struct ips_segment *segment, i
     return ips_segment_control(segment, segment->slot_of[rank]);
 }
 
+/* The device writes it in two halves of 8 bytes. */
+static void read_call(const struct ips_call *call, struct ips_call *ret_call)
+{
+    uint64_t half[2];
+    for (int i = 0; i < 2; i++)
+        half[i] = __atomic_load_n((const uint64_t *)call + i, __ATOMIC_ACQUIRE);
+    memcpy(ret_call, half, sizeof *ret_call);
+}
+
 /* The rank's call of that number, if it is in it or has done it lately. */
 static int find_call(const struct ips_segment *segment, int rank, uint32_t number,
                      struct ips_call *ret_call)
@@ -63,8 +74,12 @@ static int find_call(const struct ips_segment *segment, int rank, uint32_t numbe
         *ret_call = stuck.call;
         return 1;
     }
-    *ret_call = control->history[number % IPS_CALL_HISTORY];
-    return number && ret_call->number == number;
+    const struct ips_call *done = &control->history[number % IPS_CALL_HISTORY];
+    struct ips_call again;
+    read_call(done, ret_call);
+    read_call(done, &again);
+    return number && ret_call->number == number &&
+           !memcmp(ret_call, &again, sizeof again);
 }
 
 /* Number of the last call that the rank's first channel has done. */
@@ -125,18 +140,17 @@ int ips_report_failure(const struct ips_segment *segment, int slot, char *ret_re
 {
     const struct ips_record *record = ips_segment_slot(segment, slot);
     const int error = record->error;
-    memcpy(ret_reason, record->reason, IPS_REASON_BYTES);
-    ret_reason[IPS_REASON_BYTES - 1] = 0;
-    for (char *at = ret_reason; *at; at++)
-        if ((unsigned char)*at < ' ')
-            *at = '?';
+    char reason[IPS_REASON_BYTES];
+    ips_record_reason(record, reason);
+    snprintf(ret_reason, IPS_REASON_BYTES, "rank %d has failed: %.200s", record->rank,
+             reason);
     switch (error) {
     case -EOWNERDEAD:
     case -ETIMEDOUT:
     case -EPROTO:
     case -EBADMSG:
         return error;
-    default: /* what is this rank's own matter there is a lost peer here */
+    default:
         return -ECONNRESET;
     }
 }
@@ -169,16 +183,28 @@ int ips_report_gone(const struct ips_segment *segment, const struct ips_stuck *s
         const int did = (int32_t)(done_by(segment, rank) - stuck->call.number) >= 0;
         if (did && (age_ns < LEFTOVER_NS || (has_closed(record) && !has_aborted(record))))
             continue; /* whoever is waited for, it is another one */
-        snprintf(ret_reason, IPS_REASON_BYTES, "rank %d (pid %d) %s while rank %d is in "
-                 "call %u", rank, record->pid, what, segment->rank, stuck->call.number);
+        snprintf(ret_reason, IPS_REASON_BYTES,
+                 "rank %d (pid %d) %s while rank %d is in "
+                 "call %u",
+                 rank, record->pid, what, segment->rank, stuck->call.number);
         return error;
     }
     return 0;
 }
 
+/* Signed and unsigned integers of one size have the same sums, bit by bit: NCCL bears it.
+ */
+static int sums_alike(const struct ips_call *a, const struct ips_call *b)
+{
+    return (a->op == IPS_SUM || a->op == IPS_PROD) && a->type < IPS_FLOAT16 &&
+           b->type < IPS_FLOAT16 &&
+           ips_element_bytes(a->type) == ips_element_bytes(b->type);
+}
+
 static int same_call(const struct ips_call *a, const struct ips_call *b)
 {
-    return a->count == b->count && a->type == b->type && a->op == b->op;
+    return a->count == b->count && a->op == b->op &&
+           (a->type == b->type || sums_alike(a, b));
 }
 
 int ips_report_mismatch(const struct ips_segment *segment, const struct ips_stuck *stuck,
@@ -223,8 +249,7 @@ static int behind(const struct ips_segment *segment, uint64_t now_ns,
         struct ips_stuck stuck;
         if (ips_report_read(control_of(segment, rank), &stuck))
             continue;
-        if (found < 0 ||
-            (int32_t)(done_by(segment, rank) - done_by(segment, found)) < 0)
+        if (found < 0 || (int32_t)(done_by(segment, rank) - done_by(segment, found)) < 0)
             found = rank;
     }
     for (int rank = 0; found < 0 && rank < segment->nranks; rank++)
@@ -281,8 +306,8 @@ void ips_report_wait(const struct ips_segment *segment, const struct ips_stuck *
 }
 
 void ips_report_timeout(const struct ips_segment *segment, const struct ips_stuck *stuck,
-                        uint32_t timeout_s, uint64_t now_ns, const struct ips_pulse *pulse,
-                        char *ret_reason)
+                        uint32_t timeout_s, uint64_t now_ns,
+                        const struct ips_pulse *pulse, char *ret_reason)
 {
     struct text text = {ret_reason, IPS_REASON_BYTES};
     add(&text, "call %u has waited for %u s (IPCSHIM_TIMEOUT_S); ", stuck->call.number,

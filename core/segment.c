@@ -2,23 +2,27 @@
 /* The meeting place of a communicator's ranks: one file in /dev/shm, a page for the
  * outcome, and per rank one for its record and one that its device writes.
  *
- * Byte 0 of the file is locked, shared, by all who have it open, and byte 1 + slot by who
- * took the slot. The kernel gives up the locks of a process that ends, however it ends: a
- * name whose byte 0 nobody holds is stale. */
+ * Byte 0 of the file is locked, shared, by all who have mapped it, and byte 1 + slot by
+ * who took the slot. The kernel gives up the locks of a process that ends, however it
+ * ends: a name whose byte 0 nobody holds is stale. A lock lasts as long as the mapping,
+ * which a forked child does not get; the descriptor may be closed before. */
 #include "core/segment.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-/* The first page: the outcome, how many slots were taken, and 1 + the slot that failed. */
+/* The first page: the outcome, how many slots were taken, and 1 + the slot that failed.
+ */
 #define CONTROLS ((size_t)(1 + IPS_SEGMENT_SLOTS) * IPS_RECORD_BYTES)
 #define SEGMENT_BYTES (CONTROLS + (size_t)IPS_SEGMENT_SLOTS * IPS_CONTROL_BYTES)
 #define TAKEN 64
@@ -29,11 +33,11 @@
 #define PREFIX "ipcshim-"
 #define NAME_DIGITS 32
 
-/* An open-file-description lock on one byte: held until the last copy of the descriptor is
- * closed, a forked child's included. 0 or a negative errno. */
+/* An open-file-description lock on one byte. 0 or a negative errno. */
 static int lock_byte(int fd, int command, short type, off_t at)
 {
-    struct flock wanted = {.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+    struct flock wanted = {
+        .l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
     int error;
     do
         error = fcntl(fd, command, &wanted) ? errno : 0;
@@ -107,6 +111,26 @@ static int open_file(const char *name, size_t bytes, char *ret_reason)
     return error;
 }
 
+static uint64_t inode_of(int fd)
+{
+    struct stat status;
+    return fd < 0 || fstat(fd, &status) ? 0 : (uint64_t)status.st_ino;
+}
+
+/* Some programs close descriptors that are not theirs, which then lead to something else.
+ */
+static int has_file(const struct ips_segment *segment)
+{
+    return segment->fd >= 0 && inode_of(segment->fd) == segment->inode;
+}
+
+static void close_file(struct ips_segment *segment)
+{
+    if (has_file(segment))
+        close(segment->fd);
+    segment->fd = -1;
+}
+
 /* The file, held: not one that another process was just removing as stale. */
 static int hold_file(const char *name, char *ret_reason)
 {
@@ -114,14 +138,15 @@ static int hold_file(const char *name, char *ret_reason)
         int fd = open_file(name, SEGMENT_BYTES, ret_reason);
         if (fd < 0)
             return fd;
-        int error = lock_byte(fd, F_OFD_SETLKW, F_RDLCK, 0);
+        int error = lock_byte(fd, F_OFD_SETLK, F_RDLCK, 0);
         if (!error && is_named(fd, name))
             return fd;
         close(fd);
-        if (error)
+        if (error && error != -EAGAIN)
             return refuse(ret_reason, -error, "cannot lock", name);
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
-    return refuse(ret_reason, EAGAIN, "removed again and again", name);
+    return refuse(ret_reason, EAGAIN, "locked, or removed again and again", name);
 }
 
 /* Segments of this process that have a name. Their addresses stay as long. */
@@ -165,13 +190,19 @@ int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_by
         return refuse(ret_reason, error, "cannot map", segment->name);
     }
     segment->base = base;
+    segment->inode = inode_of(segment->fd);
+    madvise(base, SEGMENT_BYTES, MADV_DONTFORK);
     uint32_t slot =
         __atomic_fetch_add((uint32_t *)(segment->base + TAKEN), 1, __ATOMIC_ACQ_REL);
     if (slot < IPS_SEGMENT_SLOTS) {
         segment->slot = (int)slot;
-        lock_byte(segment->fd, F_OFD_SETLK, F_WRLCK, 1 + segment->slot);
-        remember(segment);
-        return 0;
+        error = lock_byte(segment->fd, F_OFD_SETLK, F_WRLCK, 1 + segment->slot);
+        if (!error) {
+            remember(segment);
+            return 0;
+        }
+        ips_segment_close(segment);
+        return refuse(ret_reason, -error, "cannot lock", segment->name);
     }
     ips_segment_close(segment);
     if (slot >= FOREIGN)
@@ -236,7 +267,7 @@ void ips_segment_close(struct ips_segment *segment)
     if (segment->name[0])
         forget(segment);
     munmap(segment->base, SEGMENT_BYTES);
-    close(segment->fd);
+    close_file(segment);
     segment->base = NULL;
 }
 
@@ -295,6 +326,8 @@ uint32_t ips_segment_decide(const struct ips_segment *segment, uint32_t outcome)
     return standing;
 }
 
+#define THREADS_FIELD 20
+
 /* Field 22 of /proc/PID/stat: the start time tells a process from a later one of its pid.
  * 0 or a negative errno; -ESRCH: the process has ended. */
 static int start_time_of(int pid, uint64_t *ret_time)
@@ -303,7 +336,7 @@ static int start_time_of(int pid, uint64_t *ret_time)
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT ? -ESRCH : -errno;
+        return errno == ENOENT && kill(pid, 0) && errno == ESRCH ? -ESRCH : -EACCES;
     ssize_t got = read(fd, text, sizeof text - 2);
     int error = errno;
     close(fd);
@@ -311,19 +344,25 @@ static int start_time_of(int pid, uint64_t *ret_time)
         return got < 0 ? -error : -ESRCH;
     text[got] = 0;
     char *at = strrchr(text, ')'); /* the name before may hold anything */
-    if (at && (at[2] == 'Z' || at[2] == 'X'))
-        return -ESRCH; /* waits for its parent */
-    for (int field = 2; at && field < 22; field++)
+    const int ended = at && (at[2] == 'Z' || at[2] == 'X'); /* of its first thread */
+    for (int field = 2; at && field < 22; field++) {
         at = strchr(at + 1, ' ');
+        if (at && field + 1 == THREADS_FIELD && ended && strtol(at, NULL, 10) <= 1)
+            return -ESRCH; /* waits for its parent */
+    }
     if (!at)
         return -EPROTO;
     *ret_time = strtoull(at + 1, NULL, 10);
     return 0;
 }
 
+/* 0 where /proc is of another namespace than the pids. */
 static uint64_t pid_namespace(void)
 {
     struct stat status;
+    char self[32] = "";
+    if (readlink("/proc/self", self, sizeof self - 1) < 0 || atoi(self) != (int)getpid())
+        return 0;
     return stat("/proc/self/ns/pid", &status) ? 0 : (uint64_t)status.st_ino;
 }
 
@@ -346,9 +385,9 @@ static void process_token(unsigned char *ret_token)
 void ips_record_identify(struct ips_record *record)
 {
     record->pid = (int32_t)getpid();
-    if (start_time_of(getpid(), &record->start_time))
-        record->start_time = 0;
     record->pid_namespace = pid_namespace();
+    if (start_time_of(getpid(), &record->start_time))
+        record->pid_namespace = record->start_time = 0;
     process_token(record->process);
 }
 
@@ -360,14 +399,32 @@ int ips_record_own_process(const struct ips_record *record)
            !memcmp(token, record->process, sizeof token);
 }
 
-/* Its lock tells, where its pid means nothing; less surely, since a program may close
- * descriptors that are not its own. */
+void ips_record_reason(const struct ips_record *record, char *ret_reason)
+{
+    memcpy(ret_reason, record->reason, IPS_REASON_BYTES);
+    ret_reason[IPS_REASON_BYTES - 1] = 0;
+    for (char *at = ret_reason; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            *at = '?';
+}
+
+void ips_segment_keep(struct ips_segment *segment)
+{
+    const uint64_t here = pid_namespace();
+    int alike = here != 0;
+    for (int rank = 0; rank < segment->nranks; rank++)
+        alike &= ips_segment_record(segment, rank)->pid_namespace == here;
+    if (alike)
+        close_file(segment);
+}
+
+/* Its lock tells, where its pid means nothing. */
 static int lock_is_gone(const struct ips_segment *segment, int slot)
 {
     struct flock wanted = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
-    return slot != segment->slot && !fcntl(segment->fd, F_OFD_GETLK, &wanted) &&
-           wanted.l_type == F_UNLCK;
+    return slot != segment->slot && has_file(segment) &&
+           !fcntl(segment->fd, F_OFD_GETLK, &wanted) && wanted.l_type == F_UNLCK;
 }
 
 int ips_segment_dead(const struct ips_segment *segment, int slot)

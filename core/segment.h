@@ -85,7 +85,8 @@ enum {
 #define IPS_SEGMENT_SLOTS IPS_MAX_RANKS
 struct ips_segment {
     char *base;
-    int fd;                     /* holds the locks that tell that this rank lives */
+    int fd;                     /* to ask for others' locks; -1 where pids tell as much */
+    uint64_t inode;             /* what fd leads to, unless the program took it away */
     int slot;                   /* of the own record */
     int nranks, rank;           /* of the communicator, once they are known */
     int slot_of[IPS_MAX_RANKS]; /* rank -> slot, once all ranks are known */
@@ -98,6 +99,8 @@ struct ips_segment {
  * ret_reason[IPS_REASON_BYTES]. */
 int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_bytes,
                      char *ret_reason);
+/* All ranks are known: keeps open only what is needed to learn of their deaths. */
+void ips_segment_keep(struct ips_segment *segment);
 /* Removes the name; the mapping stays. Harmless when it is gone already. */
 void ips_segment_unlink(struct ips_segment *segment);
 /* Removes the names of all segments of this process that still have one. */
@@ -121,11 +124,14 @@ void ips_record_set_state(struct ips_record *record, enum ips_record_state state
 uint32_t ips_segment_outcome(const struct ips_segment *segment);
 uint32_t ips_segment_decide(const struct ips_segment *segment, uint32_t outcome);
 
-/* The slot of the rank that was the first to fail the agreed engine, or -1. Its record has
- * the error and the reason. */
+/* The slot of the rank that was the first to fail the agreed engine, or -1. Its record
+ * has the error and the reason. */
 int ips_segment_failed(const struct ips_segment *segment);
 /* Makes it this rank, whose record must have both. Whether it is. */
 int ips_segment_fail(const struct ips_segment *segment);
+
+/* The reason in the record, as one printable line. ret_reason[IPS_REASON_BYTES]. */
+void ips_record_reason(const struct ips_record *record, char *ret_reason);
 
 /* Fills in who this process is. */
 void ips_record_identify(struct ips_record *record);

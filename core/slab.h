@@ -18,8 +18,9 @@ struct ips_slab {
 };
 
 /* Allocates and clears the own slab, and maps the control page (IPS_CONTROL_BYTES, zero)
- * for the device. `mem_max` bounds what all slabs of this process hold (-EDQUOT). The context of `device` is current. On failure nothing
- * is left, and ret_reason[IPS_REASON_BYTES] says why. */
+ * for the device. `mem_max` bounds what all slabs of this process hold (-EDQUOT). The
+ * context of `device` is current. On failure nothing is left, and
+ * ret_reason[IPS_REASON_BYTES] says why. */
 int ips_slab_create(struct ips_slab *slab, struct ips_device *device, unsigned channels,
                     struct ips_control *control, uint64_t mem_max, gpu_stream stream,
                     char *ret_reason);
@@ -33,8 +34,8 @@ int ips_slab_open_peers(struct ips_slab *slab, const struct ips_segment *segment
                         char *ret_reason);
 void ips_slab_close_peers(struct ips_slab *slab);
 
-/* Unmaps the control page and hands the slab over: freed at once if every peer has closed,
- * else later, when ips_slab_sweep finds that they have. Takes the segment. */
+/* Unmaps the control page and hands the slab over: freed at once if every peer has
+ * closed, else later, when ips_slab_sweep finds that they have. Takes the segment. */
 void ips_slab_retire(struct ips_slab *slab, struct ips_segment *segment);
 /* Call where freeing device memory is allowed although some thread may be capturing. */
 void ips_slab_sweep(void);

@@ -15,9 +15,9 @@
 #include "core/report.h"
 
 #define TICK_NS 100000000
-/* A peer that has left, gracefully or not, may have done its part before: only a wait that
- * goes on this long is hopeless. */
-#define HOPELESS_NS 400000000ull
+/* A peer that has left, gracefully or not, may have done its part before: only a wait
+ * that goes on for this long after that is hopeless. */
+#define HOPELESS_NS 300000000ull
 #define COMPARE_NS 1000000000ull
 #define SECOND_NS 1000000000ull
 
@@ -45,20 +45,21 @@ static void beat(struct ips_engine *engine, uint64_t now)
     }
 }
 
-/* One rank has failed the communicator: all do, with its error. */
+/* One rank has failed the communicator: all do. */
 static int follow_failure(struct ips_engine *engine)
 {
     char reason[IPS_REASON_BYTES];
     const int slot = ips_segment_failed(&engine->segment);
     if (slot < 0)
         return 0;
-    ips_engine_fail(engine, ips_report_failure(&engine->segment, slot, reason), reason);
+    const int error = ips_report_failure(&engine->segment, slot, reason);
+    ips_engine_fail(engine, error, reason);
     return 1;
 }
 
 /* Whether the engine waits, and has for how long. */
-static int follow_wait(struct ips_engine *engine, uint64_t now, struct ips_stuck *ret_stuck,
-                       uint64_t *ret_age_ns)
+static int follow_wait(struct ips_engine *engine, uint64_t now,
+                       struct ips_stuck *ret_stuck, uint64_t *ret_age_ns)
 {
     struct ips_watch *watch = &engine->watch;
     if (!ips_report_read(engine->slab.control, ret_stuck)) {
@@ -68,29 +69,54 @@ static int follow_wait(struct ips_engine *engine, uint64_t now, struct ips_stuck
     if (ret_stuck->state != watch->record) {
         watch->record = ret_stuck->state;
         watch->since_ns = now - IPS_NOTICE_NS;
+        watch->gone_ns = 0;
         watch->reported = 0;
     }
     *ret_age_ns = now - watch->since_ns;
     return 1;
 }
 
-/* A wait that can't end, for a reason that is known. */
-static int find_cause(struct ips_engine *engine, const struct ips_stuck *stuck,
-                      uint64_t age_ns)
+/* Fails the engine, if it still waits now that the cause is known: that it had waited
+ * when the looking began is not enough. */
+static int give_up(struct ips_engine *engine, const struct ips_stuck *stuck, int error,
+                   const char *reason)
 {
-    char reason[IPS_REASON_BYTES];
-    int error = 0;
-    if (age_ns >= HOPELESS_NS)
-        error = ips_report_gone(&engine->segment, stuck, age_ns, reason);
-    if (!error && age_ns >= COMPARE_NS)
-        error = ips_report_mismatch(&engine->segment, stuck, reason);
-    if (error)
-        ips_engine_fail(engine, error, reason);
+    struct ips_stuck again;
+    if (!ips_report_read(engine->slab.control, &again) || again.state != stuck->state)
+        return 0;
+    ips_engine_fail(engine, error, reason);
     return error;
 }
 
-/* Calls that differ need not wait for each other, and their results are garbage. What is
- * there at two looks is not a record in the making. */
+static int find_gone(struct ips_engine *engine, const struct ips_stuck *stuck,
+                     uint64_t now, char *ret_reason)
+{
+    struct ips_watch *watch = &engine->watch;
+    if (!ips_report_gone(&engine->segment, stuck, UINT64_MAX, ret_reason)) {
+        watch->gone_ns = 0;
+        return 0;
+    }
+    if (!watch->gone_ns)
+        watch->gone_ns = now;
+    const uint64_t gone_ns = now - watch->gone_ns;
+    return gone_ns < HOPELESS_NS
+               ? 0
+               : ips_report_gone(&engine->segment, stuck, gone_ns, ret_reason);
+}
+
+/* A wait that can't end, for a reason that is known. */
+static int find_cause(struct ips_engine *engine, const struct ips_stuck *stuck,
+                      uint64_t now, uint64_t age_ns)
+{
+    char reason[IPS_REASON_BYTES];
+    int error = find_gone(engine, stuck, now, reason);
+    if (!error && age_ns >= COMPARE_NS)
+        error = ips_report_mismatch(&engine->segment, stuck, reason);
+    return error ? give_up(engine, stuck, error, reason) : 0;
+}
+
+/* Calls that differ need not wait for each other, and their results are garbage. Seen at
+ * two looks in a row it is not a record in the making. */
 static int compare_done(struct ips_engine *engine)
 {
     char reason[IPS_REASON_BYTES];
@@ -100,10 +126,10 @@ static int compare_done(struct ips_engine *engine)
     if (!ips_report_last(&engine->segment, &last) ||
         !ips_report_mismatch(&engine->segment, &last, reason))
         return 0;
-    engine->watch.differed = last.call.number;
-    if (before == last.call.number)
+    engine->watch.differed = 1;
+    if (before)
         ips_engine_fail(engine, -EPROTO, reason);
-    return before == last.call.number;
+    return before != 0;
 }
 
 static void look(struct ips_engine *engine, uint64_t now)
@@ -113,8 +139,8 @@ static void look(struct ips_engine *engine, uint64_t now)
     uint64_t age_ns;
     beat(engine, now);
     if (ips_engine_error(engine) || follow_failure(engine) || ips_verify_failed(engine) ||
-        compare_done(engine) ||
-        !follow_wait(engine, now, &stuck, &age_ns) || find_cause(engine, &stuck, age_ns))
+        compare_done(engine) || !follow_wait(engine, now, &stuck, &age_ns) ||
+        find_cause(engine, &stuck, now, age_ns))
         return;
     if (!watch->reported && age_ns >= watch->report_s * SECOND_NS) {
         watch->reported = 1;
@@ -124,7 +150,7 @@ static void look(struct ips_engine *engine, uint64_t now)
         char reason[IPS_REASON_BYTES];
         ips_report_timeout(&engine->segment, &stuck, watch->timeout_s, now, watch->pulse,
                            reason);
-        ips_engine_fail(engine, -ETIMEDOUT, reason);
+        give_up(engine, &stuck, -ETIMEDOUT, reason);
     }
 }
 

@@ -15,10 +15,12 @@ struct ips_engine;
 /* What the thread knows of an engine; touched by nobody else once it is added. */
 struct ips_watch {
     uint32_t report_s, timeout_s; /* 0: no limit */
-    uint64_t record;              /* state of the record of the wait that is followed, or 0 */
-    uint64_t since_ns;            /* that wait began */
+    uint64_t record;   /* state of the record of the wait that is followed, or 0 */
+    uint64_t since_ns; /* that wait began */
     int reported;
-    uint32_t differed; /* number of the done call that seemed to differ at the last look */
+    uint64_t gone_ns; /* a peer was first seen to have left, in that wait; or 0 */
+    uint32_t
+        differed; /* number of the done call that seemed to differ at the last look */
     struct ips_pulse {
         uint32_t beats;
         uint64_t at_ns; /* when they last grew */
@@ -29,8 +31,8 @@ struct ips_watch {
 /* Starts the thread, once in a process. 0 or a negative errno. */
 int ips_watch_start(void);
 
-/* From add until remove has returned the thread looks at the engine, at least five times a
- * second. Removing what was not added is harmless. */
+/* From add until remove has returned the thread looks at the engine, at least five times
+ * a second. Removing what was not added is harmless. */
 void ips_watch_add(struct ips_engine *engine);
 void ips_watch_remove(struct ips_engine *engine);
 

@@ -70,7 +70,8 @@ struct ips_ll128 {
             whole = (ips_ballot(fits) & last) != 0 || !active;
             if (!ips_ballot(!whole && !ring->dead))
                 break;
-            ips_poll_failed(ring, &wait, IPS_WAIT_DATA, step, ips_high(v));
+            const uint64_t seen = self->part == 7 ? ips_high(v) : 0; /* never user's data */
+            ips_poll_failed(ring, &wait, IPS_WAIT_DATA, step, seen);
         }
         ips_wait_over(ring, &wait);
         return v;

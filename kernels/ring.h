@@ -70,7 +70,7 @@ IPS_DEVICE_CALL bool ips_report(const struct ips_allreduce_args *args, uint32_t 
                                 uint32_t kind, uint64_t step, uint64_t seen)
 {
     struct ips_slab_head *head = (struct ips_slab_head *)args->slab;
-    if (ips_exchange(&head->stuck_taken, 1))
+    if (ips_ld_relaxed(&head->stuck_taken) || ips_exchange(&head->stuck_taken, 1))
         return false;
     struct ips_stuck *stuck = &args->control->stuck;
     ips_st_word(&stuck->channel, ips_block());

@@ -63,7 +63,7 @@ static void at_exit(void)
     if (ips_passive)
         return;
     ips_trace_stop();
-    /* CUDA takes its memory away next: never read the engines' counters again. */
+    /* What other exit handlers still destroy is not to be counted any more. */
     ips_summary_set_source(NULL);
 }
 

@@ -202,6 +202,8 @@ int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_by
             return 0;
         }
         ips_segment_close(segment);
+        if (error == -EAGAIN)
+            return refuse(ret_reason, EEXIST, "another process has its place", segment->name);
         return refuse(ret_reason, -error, "cannot lock", segment->name);
     }
     ips_segment_close(segment);

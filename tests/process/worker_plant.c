@@ -25,6 +25,8 @@ struct key {
 
 static void fill(struct ips_segment *segment, const char *kind)
 {
+    struct flock place = {.l_type = F_UNLCK, .l_start = 1 + segment->slot, .l_len = 1};
+    fcntl(segment->fd, F_OFD_SETLK, &place);
     memset(segment->base, 0, IPS_RECORD_BYTES); /* as if no rank had been here */
     if (!strcmp(kind, "outcome"))
         *(uint32_t *)segment->base = 77777;

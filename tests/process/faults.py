@@ -17,7 +17,7 @@ REMOTE, USAGE = 6, 5  # ncclRemoteError, ncclInvalidUsage
 SIZES = {"IPCSHIM_LL_MAX_BYTES": "4K", "IPCSHIM_LL128_MAX_BYTES": "256K",
          "IPCSHIM_MAX_BYTES": "64M"}
 COUNT = {"LL": 500, "LL128": 30000, "Simple": 200000}
-LONG = {"LL": 500000, "LL128": 300000, "Simple": 2000000}  # of the protocol alone
+LONG = {"LL": 800000, "LL128": 300000, "Simple": 2000000}  # of the protocol alone
 WITHIN = "within=5000"  # ms from the fault: 1 s, and room for a busy machine
 
 
@@ -72,7 +72,7 @@ def fault_lines(phase, comm, victim, members, count, long_count, number):
         "first": [f"@{victim} die", f"@{rest} post {comm} count={count}"],
         "between": [f"sum comm={comm} count={count} calls=5", f"gather {digits(members)}",
                     f"@{victim} die", f"@{rest} post {comm} count={count}"],
-        "moving": [f"post {comm} count={long_count}", f"@{victim} die after=60"],
+        "moving": [f"post {comm} count={long_count}", f"@{victim} die amid=1"],
         "waiting": [f"@{digits(set(members) - {int(late)})} post {comm} count={count}",
                     f"@{victim} die after=300", f"@{late} await {number}",
                     f"@{late} post {comm} count={count} or={REMOTE}"],
@@ -409,6 +409,16 @@ def early_exit(how):
     h.expect_stderr(result, [])
 
 
+def destroy_without_credit():
+    """Its successor has ended before it read all that this rank has sent it."""
+    script = "comm A\nsum\ngather 01\n@0 post A count=500\n@1 post A count=520\n@1 die after=30\n"
+    script += "@0 leave - within=5000\n@0 await 1\n@0 destroy A within=1500\n"
+    result = run(script, 2)
+    expect_ends(result, (0,), 137)
+    h.expect(all("rank 1" in line for line in result.stderr), "a line on something else",
+             result)
+
+
 def tests():
     for order in ((3, 2, 1), (0, 1, 2)):
         name = "".join(map(str, order))
@@ -418,7 +428,7 @@ def tests():
     for index, proto in enumerate(LONG):
         yield (f"killed amid a call, {proto}", functools.partial(
             cascade, ["moving"] * 3, ((1, 3, 0), (0, 2, 3), (3, 1, 2))[index], [proto] * 3,
-            env={"IPCSHIM_PROTO": proto}))
+            env={"IPCSHIM_PROTO": proto, "IPCSHIM_MAX_CHANNELS": "2"}))
     yield "abort and destroy while others wait", functools.partial(
         cascade, ["abort", "destroy", "abort"], (2, 0, 1), ["LL", "LL128", "Simple"])
     yield "destroy and abort while others wait", functools.partial(
@@ -484,6 +494,7 @@ def tests():
     yield "abort when stuck, ranks are threads", functools.partial(abort_when_stuck, True)
     for ends in (("abort", "destroy"), ("destroy", "abort")):
         yield f"memory comes back: {ends}", functools.partial(memory_comes_back, ends)
+    yield "destroy without the last credit", destroy_without_credit
     for how in ("quit", "destroy", "exit"):
         yield f"early exit in good order: {how}", functools.partial(early_exit, how)
 

@@ -4,7 +4,8 @@
  *   gather RANKS          those meet, whoever else has ended
  *   remake L RANKS [how=late] [delay=MS]    they make a communicator of their own; late:
  *                         without blocking, and without waiting for it
- *   die [after=MS]        by SIGKILL; `leave` counts from then
+ *   die [after=MS] [amid=1]    by SIGKILL; `leave` counts from then. amid: when the first of
+ *                         the posted calls has written its first element
  *   signal R NAME         STOP, CONT or KILL, to the process of rank R
  *   fault                 only the time that `leave` counts from
  *   await N               until so many of these four have happened
@@ -18,6 +19,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,9 +123,19 @@ static int await_faults(struct worker *worker, unsigned count)
     return usleep(20000); /* a signal takes its time */
 }
 
+/* The stand-in's device memory is this process's. */
+static void await_output(const struct part *part)
+{
+    const uint32_t *out = (const uint32_t *)(uintptr_t)part->out;
+    while (__atomic_load_n(out, __ATOMIC_RELAXED) == PART_POISON)
+        sched_yield();
+}
+
 static int die(struct worker *worker, const struct words *words)
 {
     usleep((useconds_t)words_number(words, "after", 0) * 1000);
+    if (words_number(words, "amid", 0) && worker->posted.count)
+        await_output(&worker->posted.part[0]);
     printf("rank %u: pid %d dies\n", worker->rank, (int)getpid());
     fflush(stdout);
     mark_fault(worker);

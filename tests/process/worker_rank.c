@@ -17,7 +17,7 @@
  *   flood N                           N calls of nothing, as fast as possible
  *   invalid                           bad arguments must get NCCL's own answers
  *   error L expect=CODE               ncclCommGetAsyncError
- *   finalize L | destroy L | abort L
+ *   finalize L | destroy L | abort L [within=MS]
  *   barrier | sleep MS | kill | exit CODE | timeout SECONDS */
 #include <dlfcn.h>
 #include <signal.h>
@@ -135,9 +135,13 @@ static int end_comm(struct worker *worker, const struct words *words,
                     int (*function)(nccl_comm comm))
 {
     nccl_comm *comm = comm_slot(worker, words->count > 1 ? words->word[1] : "A");
+    const uint64_t begin = worker_now_ns();
     int code = function(*comm);
+    const long took_ms = (long)((worker_now_ns() - begin) / 1000000);
     worker_check(worker, code == words_number(words, "expect", 0), "%s: code %d",
                  words->word[0], code);
+    worker_check(worker, took_ms <= words_number(words, "within", 60000), "%s took %ld ms",
+                 words->word[0], took_ms);
     if (function != worker->nccl.CommFinalize)
         *comm = NULL;
     return 0;

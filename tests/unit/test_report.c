@@ -2,6 +2,8 @@
 /* Who is to blame for a wait that does not end, and what is said of it, from control pages
  * and records that are made up here. What hostile ones do: tests/fuzz/record.c. */
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -212,6 +214,39 @@ static void test_failure(void)
     CHECK(ips_report_failure(&segment, 1, reason) == -ECONNRESET);
 }
 
+static void *outlive(void *nothing)
+{
+    pause();
+    return nothing;
+}
+
+/* A program's first thread may end before the others; a killed process may wait for long
+ * until its parent asks after it. */
+static void test_dead(void)
+{
+    struct ips_record *record = ips_segment_record(&segment, 1);
+    const int slot = segment.slot_of[1];
+    pthread_t thread;
+    start();
+    record->start_time = 0;
+    record->pid = fork();
+    if (record->pid == 0) {
+        pthread_create(&thread, NULL, outlive, NULL);
+        pthread_exit(NULL);
+    }
+    usleep(200000);
+    CHECK(!ips_segment_dead(&segment, slot));
+    kill(record->pid, SIGKILL);
+    usleep(200000);
+    CHECK(ips_segment_dead(&segment, slot));
+    waitpid(record->pid, NULL, 0);
+    CHECK(ips_segment_dead(&segment, slot));
+    record->pid = getpid();
+    CHECK(!ips_segment_dead(&segment, slot));
+    record->start_time = 1; /* that was another process */
+    CHECK(ips_segment_dead(&segment, slot));
+}
+
 int main(void)
 {
     segment.base = aligned_alloc(4096, PAGES * IPS_RECORD_BYTES);
@@ -232,5 +267,6 @@ int main(void)
     test_mismatch();
     test_speaker();
     test_failure();
+    test_dead();
     return check_result();
 }

@@ -247,6 +247,33 @@ static void test_dead(void)
     CHECK(ips_segment_dead(&segment, slot));
 }
 
+/* Where pids mean nothing, as between containers, the lock of the slot tells. */
+static void test_dead_elsewhere(void)
+{
+    struct ips_segment mine, theirs;
+    const pid_t key = getpid();
+    int begun[2];
+    char byte;
+    CHECK(!ips_segment_open(&mine, &key, sizeof key, reason), "%s", reason);
+    if (!mine.base || pipe(begun))
+        return;
+    const pid_t child = fork();
+    if (child == 0) {
+        close(mine.fd); /* of the same open file, whose locks would go on */
+        if (!ips_segment_open(&theirs, &key, sizeof key, reason) && write(begun[1], "", 1))
+            pause();
+        _exit(1);
+    }
+    CHECK(read(begun[0], &byte, 1) == 1);
+    CHECK(!ips_segment_dead(&mine, 1 - mine.slot)); /* no record says what its pid is */
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    CHECK(ips_segment_dead(&mine, 1 - mine.slot));
+    CHECK(!ips_segment_dead(&mine, mine.slot));
+    ips_segment_unlink(&mine);
+    ips_segment_close(&mine);
+}
+
 int main(void)
 {
     segment.base = aligned_alloc(4096, PAGES * IPS_RECORD_BYTES);
@@ -268,5 +295,6 @@ int main(void)
     test_speaker();
     test_failure();
     test_dead();
+    test_dead_elsewhere();
     return check_result();
 }

@@ -18,8 +18,9 @@
 #define PROBE_LIMIT_NS 30000000000ull
 #define PROBE_DEADLINE_NS 500000000ull
 #define PROBE_THREADS 32
+#define REFUSED_LIMIT_NS 100000000ull
 
-enum phase { WAIT_START, COMPLETE, NUMBER, EXPORT, OPEN, PROBE, VERIFY, VOTE, DECIDED };
+enum phase { WAIT_START, COMPLETE, NUMBER, EXPORT, OPEN, REFUSED, PROBE, VERIFY, VOTE, DECIDED };
 
 struct ips_bringup {
     struct ips_bringup_config config; /* its pointers are not kept */
@@ -30,6 +31,8 @@ struct ips_bringup {
     gpu_stream stream;
     struct ips_slab slab;
     struct ips_engine *engine;
+    char refusal[IPS_REASON_BYTES]; /* from REFUSED on */
+    uint64_t refused_ns;
 };
 
 static int in_child; /* of a fork: the parent's set-up is not ours to touch */
@@ -190,7 +193,6 @@ static int links_pass(struct ips_bringup *b)
 
 static void open_peers(struct ips_bringup *b)
 {
-    char reason[IPS_REASON_BYTES];
     const struct ips_gpu_api *gpu = b->device->gpu;
     int pushed = 0;
     if (!ips_rendezvous_reached(&b->meeting, IPS_RECORD_EXPORTED) || !links_pass(b))
@@ -199,7 +201,7 @@ static void open_peers(struct ips_bringup *b)
         decline(b, 1, "the device's context cannot be entered");
         return;
     }
-    int error = ips_slab_open_peers(&b->slab, &b->meeting.segment, reason);
+    int error = ips_slab_open_peers(&b->slab, &b->meeting.segment, b->refusal);
     if (!error) {
         const struct ips_guard_keys keys = b->meeting.first.keys;
         error = gpu->cuMemcpyHtoDAsync(b->slab.own + offsetof(struct ips_slab_head, keys),
@@ -207,16 +209,24 @@ static void open_peers(struct ips_bringup *b)
         if (!error)
             error = gpu->cuStreamSynchronize(b->stream);
         if (error)
-            snprintf(reason, sizeof reason, "cannot write to device memory: %s",
+            snprintf(b->refusal, sizeof b->refusal, "cannot write to device memory: %s",
                      ips_gpu_error(error));
     }
     ips_gpu_leave(gpu, pushed);
-    if (error) {
-        if (!blame_dead(b))
-            decline(b, 1, reason);
+    if (!error) {
+        advance(b, IPS_RECORD_OPENED, PROBE);
         return;
     }
-    advance(b, IPS_RECORD_OPENED, PROBE);
+    b->refused_ns = ips_rendezvous_age_ns(&b->meeting);
+    b->phase = REFUSED;
+}
+
+/* The memory of a process goes first when it ends; that it has ended is seen soon after. */
+static void refused(struct ips_bringup *b)
+{
+    const uint64_t age_ns = ips_rendezvous_age_ns(&b->meeting) - b->refused_ns;
+    if (!blame_dead(b) && age_ns > REFUSED_LIMIT_NS)
+        decline(b, 1, b->refusal);
 }
 
 static void start_probe(struct ips_bringup *b)
@@ -315,9 +325,9 @@ static void vote(struct ips_bringup *b)
 static void step(struct ips_bringup *b)
 {
     static void (*const steps[])(struct ips_bringup *) = {
-        [COMPLETE] = complete, [NUMBER] = number,     [EXPORT] = export_slab,
-        [OPEN] = open_peers,   [PROBE] = start_probe, [VERIFY] = verify_probe,
-        [VOTE] = vote,
+        [COMPLETE] = complete, [NUMBER] = number,   [EXPORT] = export_slab,
+        [OPEN] = open_peers,   [REFUSED] = refused, [PROBE] = start_probe,
+        [VERIFY] = verify_probe, [VOTE] = vote,
     };
     const struct ips_gpu_api *gpu = b->phase >= EXPORT ? ips_gpu() : NULL;
     int mode = GPU_CAPTURE_MODE_RELAXED;

@@ -6,7 +6,7 @@ import functools
 
 import harness as h
 
-GRAPHS = ["added", "launched", "between", "deep"]
+GRAPHS = ["added", "alone", "between", "deep"]
 KINDS = ["nested", "empty", "error", "simulate", "mixed", "comms", "init", "pytorch"]
 
 

@@ -4,9 +4,9 @@
  * before wrote, and nothing but the communicator's order makes it wait.
  *
  *   nested HOW [count=N] [piece=N] [rounds=R] [comm=L]
- *   added: two graphs, the one after the other, added to an empty one. launched: a graph
- *   launched into a capture that has nothing else. between: likewise, with calls before
- *   and after it. deep: added to a captured graph, which is launched into a capture.
+ *   added: two graphs, the one after the other, added to an empty one. alone: a graph
+ *   added to a capture that has nothing else. between: likewise, with calls before and
+ *   after it. deep: added to a captured graph, which is added to a capture.
  *   piece: every other link is several calls, of so many elements */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -85,22 +85,12 @@ static int capture(struct ring *r, unsigned from, unsigned to, gpu_stream stream
     return code | r->worker->device.cuStreamEndCapture(stream, ret);
 }
 
-static int capture_exec(struct ring *r, unsigned from, unsigned to, gpu_stream stream,
-                        gpu_graph_exec *ret)
-{
-    gpu_graph graph = NULL;
-    int code = capture(r, from, to, stream, &graph);
-    return code ? code : instantiate(r, graph, ret);
-}
-
-/* The inner graph, if any, stays in *ret_inner. */
-static int added(struct ring *r, gpu_graph_exec *ret, gpu_graph_exec *ret_inner)
+static int added(struct ring *r, gpu_graph_exec *ret)
 {
     gpu_graph first = NULL, second = NULL, outer = NULL;
     gpu_node node[2];
     int code = capture(r, 1, 3, r->worker->stream[0], &first) |
                capture(r, 3, 5, r->worker->stream[2], &second) | r->create(&outer, 0);
-    (void)ret_inner;
     if (code)
         return code;
     code = r->add_child(&node[0], outer, NULL, 0, first) |
@@ -108,31 +98,6 @@ static int added(struct ring *r, gpu_graph_exec *ret, gpu_graph_exec *ret_inner)
            r->worker->device.cuGraphDestroy(first) |
            r->worker->device.cuGraphDestroy(second);
     return code | instantiate(r, outer, ret);
-}
-
-static int launched(struct ring *r, gpu_graph_exec *ret, gpu_graph_exec *ret_inner)
-{
-    gpu_stream stream = r->worker->stream[2];
-    gpu_graph outer = NULL;
-    int code = capture_exec(r, 1, 5, r->worker->stream[0], ret_inner);
-    if (code)
-        return code;
-    code = begin(r, stream) | r->worker->device.cuGraphLaunch(*ret_inner, stream) |
-           r->worker->device.cuStreamEndCapture(stream, &outer);
-    return code ? code : instantiate(r, outer, ret);
-}
-
-static int between(struct ring *r, gpu_graph_exec *ret, gpu_graph_exec *ret_inner)
-{
-    gpu_stream stream = r->worker->stream[2];
-    gpu_graph outer = NULL;
-    int code = capture_exec(r, 2, 4, r->worker->stream[0], ret_inner);
-    if (code)
-        return code;
-    code = begin(r, stream) | enqueue(r, 1, stream) |
-           r->worker->device.cuGraphLaunch(*ret_inner, stream) | enqueue(r, 4, stream) |
-           r->worker->device.cuStreamEndCapture(stream, &outer);
-    return code ? code : instantiate(r, outer, ret);
 }
 
 /* Puts the graph after what the stream's capture has. */
@@ -150,20 +115,48 @@ static int add_captured(struct ring *r, gpu_stream stream, gpu_graph child)
     return code ? code : gpu->cuStreamUpdateCaptureDependencies(stream, &node, 1, 1);
 }
 
-static int deep(struct ring *r, gpu_graph_exec *ret, gpu_graph_exec *ret_inner)
+/* The links from..to-1 of a graph of their own, amid a capture with the links around them. */
+static int surround(struct ring *r, unsigned from, unsigned to, gpu_graph *ret)
 {
-    gpu_stream stream = r->worker->stream[0], last = r->worker->stream[1];
-    gpu_graph inner = NULL, middle = NULL, outer = NULL;
-    int code = capture(r, 2, 4, r->worker->stream[2], &inner);
+    gpu_stream stream = r->worker->stream[2];
+    gpu_graph inner = NULL;
+    int code = capture(r, from, to, r->worker->stream[0], &inner);
     if (code)
         return code;
-    code = begin(r, stream) | enqueue(r, 1, stream) | add_captured(r, stream, inner) |
-           enqueue(r, 4, stream) | r->worker->device.cuStreamEndCapture(stream, &middle);
+    code = begin(r, stream);
+    for (unsigned link = 1; link < from; link++)
+        code |= enqueue(r, link, stream);
+    code |= add_captured(r, stream, inner);
+    for (unsigned link = to; link < LINKS - 1; link++)
+        code |= enqueue(r, link, stream);
+    return code | r->worker->device.cuStreamEndCapture(stream, ret) |
+           r->worker->device.cuGraphDestroy(inner);
+}
+
+static int alone(struct ring *r, gpu_graph_exec *ret)
+{
+    gpu_graph outer = NULL;
+    int code = surround(r, 1, 5, &outer);
+    return code ? code : instantiate(r, outer, ret);
+}
+
+static int between(struct ring *r, gpu_graph_exec *ret)
+{
+    gpu_graph outer = NULL;
+    int code = surround(r, 2, 4, &outer);
+    return code ? code : instantiate(r, outer, ret);
+}
+
+static int deep(struct ring *r, gpu_graph_exec *ret)
+{
+    gpu_stream last = r->worker->stream[1];
+    gpu_graph middle = NULL, outer = NULL;
+    int code = surround(r, 2, 4, &middle);
     if (code)
         return code;
-    code = r->worker->device.cuGraphDestroy(inner) | instantiate(r, middle, ret_inner);
-    code |= begin(r, last) | r->worker->device.cuGraphLaunch(*ret_inner, last) |
-            r->worker->device.cuStreamEndCapture(last, &outer);
+    code = begin(r, last) | add_captured(r, last, middle) |
+           r->worker->device.cuStreamEndCapture(last, &outer) |
+           r->worker->device.cuGraphDestroy(middle);
     return code ? code : instantiate(r, outer, ret);
 }
 
@@ -220,15 +213,15 @@ static int run(struct ring *r, const char *how)
 {
     static const struct {
         const char *name;
-        int (*make)(struct ring *r, gpu_graph_exec *ret, gpu_graph_exec *ret_inner);
+        int (*make)(struct ring *r, gpu_graph_exec *ret);
     } kinds[] = {
-        {"added", added}, {"launched", launched}, {"between", between}, {"deep", deep}};
+        {"added", added}, {"alone", alone}, {"between", between}, {"deep", deep}};
     struct worker *worker = r->worker;
-    gpu_graph_exec exec = NULL, inner = NULL;
+    gpu_graph_exec exec = NULL;
     int code = -1;
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
         if (!strcmp(kinds[k].name, how))
-            code = kinds[k].make(r, &exec, &inner);
+            code = kinds[k].make(r, &exec);
     if (!worker_check(worker, !code, "nested %s: code %d", how, code) ||
         fleet_barrier(&worker->page->sync))
         return -1;
@@ -241,8 +234,6 @@ static int run(struct ring *r, const char *how)
     if (check(r, how))
         return -1;
     code = worker->device.cuGraphExecDestroy(exec);
-    if (inner)
-        code |= worker->device.cuGraphExecDestroy(inner);
     worker_check(worker, !code, "nested %s: the graphs' end: code %d", how, code);
     return fleet_barrier(&worker->page->sync);
 }

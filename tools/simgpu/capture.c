@@ -102,6 +102,11 @@ static int invalidate(struct sim_capture *capture, int error)
     return error;
 }
 
+int sim_capture_refuse(struct CUstream_st *stream)
+{
+    return invalidate(stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
 /* A wait for an event of a capture: joins the stream's dependencies, or the stream joins.
  */
 static int join(struct CUstream_st *stream, const struct CUevent_st *event)

@@ -301,14 +301,7 @@ static void launch(struct CUgraphExec_st *exec, struct CUstream_st *stream)
     sim_stream_push_locked(stream, &end);
 }
 
-/* Launched into a capture, it becomes a child graph. */
-static int launch_captured(const struct CUgraphExec_st *exec, struct CUstream_st *stream)
-{
-    struct sim_work work = {.kind = SIM_CHILD, .child = exec->list};
-    exec->list->refs++;
-    return sim_capture_add(stream, &work);
-}
-
+/* Into a capture CUDA launches no graph (seen with driver 580): it can be added as a child. */
 int cuGraphLaunch(gpu_exec handle, gpu_stream stream_handle)
 {
     int error;
@@ -321,7 +314,7 @@ int cuGraphLaunch(gpu_exec handle, gpu_stream stream_handle)
     if (!error)
         error = sim_implicit_locked(stream, 1);
     if (!error && stream->capture)
-        error = launch_captured(exec, stream);
+        error = sim_capture_refuse(stream);
     else if (!error)
         launch(exec, stream);
     pthread_mutex_unlock(&sim_lock);

@@ -158,6 +158,8 @@ struct sim_capture {
 };
 struct sim_capture *sim_capture_find(uint64_t id);
 int sim_capture_add(struct CUstream_st *stream, struct sim_work *work);
+/* Invalidates the stream's capture; gives the error of the call that must not be made. */
+int sim_capture_refuse(struct CUstream_st *stream);
 /* cuStreamWaitEvent where a capture has a part in it: the stream is captured, or the
  * event was last recorded in a capture. */
 int sim_capture_wait(struct CUstream_st *stream, struct CUevent_st *event, int external);

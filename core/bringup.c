@@ -274,6 +274,8 @@ static void make_engine(struct ips_bringup *b)
         error = ips_order_init(&engine->order, b->device->gpu);
         if (!error && b->meeting.first.verify)
             error = ips_verify_alloc(engine);
+        if (error)
+            ips_order_finish(&engine->order, b->device->gpu);
         ips_gpu_leave(b->device->gpu, pushed);
     }
     if (error) {

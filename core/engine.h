@@ -33,7 +33,8 @@ struct ips_bringup_config {
     int p2p_disabled;   /* NCCL_P2P_DISABLE or NCCL_P2P_LEVEL=LOC is set */
     uint32_t report_s;  /* a wait this long is reported on stderr, once */
     uint32_t timeout_s; /* a wait this long fails the communicator; 0: none does */
-    int verify; /* calls will be verified (core/verify.h); rank 0's is used by all */
+    int verify;     /* calls are to be verified (core/verify.h): rank 0's is used by all, */
+    int can_verify; /* if all ranks can */
 };
 
 struct ips_bringup;

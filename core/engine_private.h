@@ -17,7 +17,7 @@ struct ips_engine {
     unsigned channels;
     struct ips_watch watch;
     gpu_ptr verify;    /* memory of verify.c, or 0 */
-    uint64_t verified; /* calls */
+    uint64_t verified; /* calls that were compared */
     int captured;      /* graphs hold calls of the engine */
     int error;         /* negative errno; atomic, set once */
 };

@@ -22,6 +22,12 @@ int ips_log_enabled(enum ips_log_level level)
     return level <= __atomic_load_n(&threshold, __ATOMIC_RELAXED);
 }
 
+int ips_log_writable(int fd)
+{
+    struct pollfd out = {.fd = fd, .events = POLLOUT};
+    return poll(&out, 1, PATIENCE_MS) == 1 && out.revents == POLLOUT;
+}
+
 void ips_log(enum ips_log_level level, const char *format, ...)
 {
     if (!ips_log_enabled(level))
@@ -40,8 +46,7 @@ void ips_log(enum ips_log_level level, const char *format, ...)
     }
     line[used++] = '\n';
     /* A pipe that nobody reads costs a line, not a rank that hangs in a write. */
-    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
-    if (poll(&out, 1, PATIENCE_MS) == 1 && out.revents & POLLOUT) {
+    if (ips_log_writable(STDERR_FILENO)) {
         ssize_t ignored = write(STDERR_FILENO, line, (size_t)used);
         (void)ignored;
     }

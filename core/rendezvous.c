@@ -59,6 +59,7 @@ int ips_rendezvous_join(struct ips_rendezvous *r, const struct ips_bringup_confi
     memcpy(record->settings, config->settings, config->settings_bytes);
     record->channels = config->channels;
     record->verify = config->verify != 0;
+    record->can_verify = config->can_verify != 0;
     ips_record_identify(record);
     error = fill_random(&record->keys, sizeof record->keys);
     if (!error)
@@ -211,6 +212,9 @@ int ips_rendezvous_complete(struct ips_rendezvous *r)
 static int keep_first(struct ips_rendezvous *r)
 {
     r->first = *ips_segment_record(&r->segment, 0);
+    for (int slot = 0; slot < r->segment.nranks; slot++)
+        if (!ips_segment_slot(&r->segment, slot)->can_verify)
+            r->first.verify = 0;
     return !flaw_of(&r->mine, &r->first) && r->first.rank == 0;
 }
 
@@ -229,10 +233,8 @@ int ips_rendezvous_numbered(struct ips_rendezvous *r)
         }
     }
     if (numbers == (1u << r->segment.nranks) - 1 &&
-        r->segment.slot_of[r->segment.rank] == r->segment.slot && keep_first(r)) {
-        ips_segment_keep(&r->segment);
+        r->segment.slot_of[r->segment.rank] == r->segment.slot && keep_first(r))
         return 1;
-    }
     ips_rendezvous_decline(r, 1, "the records do not hold each rank once");
     return 0;
 }

@@ -131,6 +131,19 @@ static void close_file(struct ips_segment *segment)
     segment->fd = -1;
 }
 
+/* The locks are the mapping's from now on: a child that inherits a descriptor does not
+ * hold them on. */
+static void change_file(struct ips_segment *segment)
+{
+    const int locks = segment->fd;
+    segment->fd = open(segment->name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (segment->fd >= 0 && !has_file(segment)) {
+        close(segment->fd);
+        segment->fd = -1;
+    }
+    close(locks);
+}
+
 /* The file, held: not one that another process was just removing as stale. */
 static int hold_file(const char *name, char *ret_reason)
 {
@@ -198,12 +211,14 @@ int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_by
         segment->slot = (int)slot;
         error = lock_byte(segment->fd, F_OFD_SETLK, F_WRLCK, 1 + segment->slot);
         if (!error) {
+            change_file(segment);
             remember(segment);
             return 0;
         }
         ips_segment_close(segment);
         if (error == -EAGAIN)
-            return refuse(ret_reason, EEXIST, "another process has its place", segment->name);
+            return refuse(ret_reason, EEXIST, "another process has its place",
+                          segment->name);
         return refuse(ret_reason, -error, "cannot lock", segment->name);
     }
     ips_segment_close(segment);
@@ -410,17 +425,8 @@ void ips_record_reason(const struct ips_record *record, char *ret_reason)
             *at = '?';
 }
 
-void ips_segment_keep(struct ips_segment *segment)
-{
-    const uint64_t here = pid_namespace();
-    int alike = here != 0;
-    for (int rank = 0; rank < segment->nranks; rank++)
-        alike &= ips_segment_record(segment, rank)->pid_namespace == here;
-    if (alike)
-        close_file(segment);
-}
-
-/* Its lock tells, where its pid means nothing. */
+/* Its lock tells where its pid does not: in another pid namespace, or of a process that
+ * became another program. */
 static int lock_is_gone(const struct ips_segment *segment, int slot)
 {
     struct flock wanted = {
@@ -429,15 +435,21 @@ static int lock_is_gone(const struct ips_segment *segment, int slot)
            !fcntl(segment->fd, F_OFD_GETLK, &wanted) && wanted.l_type == F_UNLCK;
 }
 
-int ips_segment_dead(const struct ips_segment *segment, int slot)
+static int pid_is_gone(const struct ips_record *record)
 {
-    const struct ips_record *record = ips_segment_slot(segment, slot);
     uint64_t now = 0;
     if (!record->pid_namespace || record->pid_namespace != pid_namespace() ||
         record->pid <= 0)
-        return lock_is_gone(segment, slot);
+        return 0; /* its pid means nothing here */
     int error = start_time_of(record->pid, &now);
     if (error)
         return error == -ESRCH; /* what can't be told is alive */
     return record->start_time && now != record->start_time;
+}
+
+int ips_segment_dead(const struct ips_segment *segment, int slot)
+{
+    const struct ips_record *record = ips_segment_slot(segment, slot);
+    return pid_is_gone(record) ||
+           (ips_record_state(record) != IPS_RECORD_CLOSED && lock_is_gone(segment, slot));
 }

@@ -68,7 +68,8 @@ struct ips_record {
     uint32_t aborted; /* by its program */
     uint32_t beats;   /* grows several times a second while the process runs */
 
-    uint32_t verify; /* calls will be verified; rank 0's is used */
+    uint32_t verify;     /* calls are to be verified; rank 0's is used */
+    uint32_t can_verify; /* as far as this rank goes; all must */
 };
 
 IPS_STATIC_ASSERT(sizeof(struct ips_record) <= IPS_RECORD_BYTES, "a record fits");
@@ -85,7 +86,7 @@ enum {
 #define IPS_SEGMENT_SLOTS IPS_MAX_RANKS
 struct ips_segment {
     char *base;
-    int fd;                     /* to ask for others' locks; -1 where pids tell as much */
+    int fd;                     /* to ask for others' locks, or -1; holds none itself */
     uint64_t inode;             /* what fd leads to, unless the program took it away */
     int slot;                   /* of the own record */
     int nranks, rank;           /* of the communicator, once they are known */
@@ -99,8 +100,6 @@ struct ips_segment {
  * ret_reason[IPS_REASON_BYTES]. */
 int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_bytes,
                      char *ret_reason);
-/* All ranks are known: keeps open only what is needed to learn of their deaths. */
-void ips_segment_keep(struct ips_segment *segment);
 /* Removes the name; the mapping stays. Harmless when it is gone already. */
 void ips_segment_unlink(struct ips_segment *segment);
 /* Removes the names of all segments of this process that still have one. */

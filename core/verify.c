@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "kernels/names.h"
 
+#define GOLDEN 0x9e3779b97f4a7c15ull /* of 2^64: its multiples fall evenly, at any stride */
 #define MOST_BLOCKS 16
 #define THREADS 128
 #define BLOCK_ELEMENTS 1024
@@ -28,6 +29,9 @@ int ips_verify_alloc(struct ips_engine *engine)
 void ips_verify_free(struct ips_engine *engine)
 {
     if (engine->verify)
+        ips_log(IPS_LOG_INFO, "rank %d: IPCSHIM_VERIFY has compared %llu calls",
+                engine->segment.rank, (unsigned long long)engine->verified);
+    if (engine->verify)
         IPS_GPU_AT(IPS_LOG_INFO, engine->device->gpu, cuMemFree(engine->verify));
     engine->verify = 0;
 }
@@ -37,12 +41,14 @@ static int has_weights(const struct ips_allreduce *call)
     return call->type >= IPS_FLOAT16 && call->op != IPS_MAX && call->op != IPS_MIN;
 }
 
+/* Programs repeat their calls, so that parts in turn could leave some out for ever. At most
+ * 2^32 parts: a call has fewer than 2^54 bytes. */
 static void make_plan(struct ips_engine *engine, const struct ips_allreduce *call,
-                      struct ips_verify_plan *ret_plan)
+                      uint64_t number, struct ips_verify_plan *ret_plan)
 {
     const uint64_t most = IPS_VERIFY_PART_BYTES / ips_element_bytes(call->type);
     const uint64_t parts = (call->count + most - 1) / most;
-    const uint64_t first = engine->verified++ % parts * most;
+    const uint64_t first = ((number * GOLDEN >> 32) * parts >> 32) * most;
     const gpu_ptr weights = engine->verify + IPS_VERIFY_PART_BYTES;
     *ret_plan = (struct ips_verify_plan){
         .first = first,
@@ -81,8 +87,18 @@ static int launch(struct ips_engine *engine, gpu_function kernel, const void *da
                        1, THREADS, 1, 1, 0, call->stream, parameters, NULL));
 }
 
+int ips_engine_verifies(const struct ips_engine *engine)
+{
+    return engine->verify != 0;
+}
+
+void ips_engine_verify_broken(struct ips_engine *engine)
+{
+    ips_engine_fail(engine, -EIO, "a call failed amid its verification");
+}
+
 int ips_engine_verify_begin(struct ips_engine *engine, const struct ips_allreduce *call,
-                            struct ips_verify_plan *ret_plan)
+                            uint64_t number, struct ips_verify_plan *ret_plan)
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;
     int pushed = 0, captured = 0;
@@ -92,7 +108,7 @@ int ips_engine_verify_begin(struct ips_engine *engine, const struct ips_allreduc
         return -EINVAL;
     if (ips_gpu_enter(gpu, engine->device->context, &pushed))
         return -EIO;
-    make_plan(engine, call, ret_plan);
+    make_plan(engine, call, number, ret_plan);
     int error = ips_order_begin(&engine->order, gpu, call->stream, &captured);
     if (!error && ret_plan->weights)
         error = launch(engine, engine->device->weigh, call->in, call, ret_plan);
@@ -110,6 +126,7 @@ int ips_engine_verify_end(struct ips_engine *engine, const struct ips_allreduce 
     int error = launch(engine, engine->device->compare, call->out, call, plan);
     if (!error)
         error = ips_order_end(&engine->order, gpu, call->stream, 0);
+    engine->verified++;
     ips_gpu_leave(gpu, pushed);
     if (error)
         return ips_engine_fail(engine, -EIO, "a driver call failed after a launch");

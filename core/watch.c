@@ -121,7 +121,7 @@ static int compare_done(struct ips_engine *engine)
 {
     char reason[IPS_REASON_BYTES];
     struct ips_stuck last;
-    const uint32_t before = engine->watch.differed;
+    const int before = engine->watch.differed;
     engine->watch.differed = 0;
     if (!ips_report_last(&engine->segment, &last) ||
         !ips_report_mismatch(&engine->segment, &last, reason))
@@ -129,7 +129,7 @@ static int compare_done(struct ips_engine *engine)
     engine->watch.differed = 1;
     if (before)
         ips_engine_fail(engine, -EPROTO, reason);
-    return before != 0;
+    return before;
 }
 
 static void look(struct ips_engine *engine, uint64_t now)

@@ -14,13 +14,12 @@ struct ips_engine;
 
 /* What the thread knows of an engine; touched by nobody else once it is added. */
 struct ips_watch {
-    uint32_t report_s, timeout_s; /* 0: no limit */
+    uint32_t report_s, timeout_s; /* timeout 0: none */
     uint64_t record;   /* state of the record of the wait that is followed, or 0 */
     uint64_t since_ns; /* that wait began */
     int reported;
     uint64_t gone_ns; /* a peer was first seen to have left, in that wait; or 0 */
-    uint32_t
-        differed; /* number of the done call that seemed to differ at the last look */
+    int differed;     /* done calls seemed to differ at the last look */
     struct ips_pulse {
         uint32_t beats;
         uint64_t at_ns; /* when they last grew */

@@ -66,10 +66,11 @@ ncclResult_t ips_taken_launch(const struct ips_taken *taken)
     struct ips_verify_plan plan;
     int captured = 0;
     ncclResult_t result = taken->verify ? ips_verify_begin(taken, &plan) : ncclSuccess;
-    if (!result)
+    if (!result) {
         result = launch(taken, &captured);
-    if (!result && taken->verify)
-        result = ips_verify_end(taken, &plan);
+        if (taken->verify)
+            result = ips_verify_end(taken, &plan, result);
+    }
     if (!ips_trace_on())
         return result;
     if (!result && !captured && taken->call.count) /* what the device will count */

@@ -13,7 +13,7 @@ struct ips_taken {
     enum ips_slot name;    /* by which the program called it */
     struct ips_allreduce call;
     uint64_t bytes;
-    int verify;       /* its result is compared with NCCL's */
+    uint64_t verify;  /* not 0: its result is compared with NCCL's, see shim/verify.h */
     uint64_t time_ns; /* of the program's call, for the trace */
     const char *reason;
 };

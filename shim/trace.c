@@ -70,7 +70,10 @@ static void write_out(struct ips_text *text)
     if (torn && text->used && write(file, "\n", 1) == 1)
         torn = 0;
     while (at < text->used) {
-        ssize_t wrote = write(file, text->data + at, text->used - at);
+        errno = EPIPE;
+        ssize_t wrote = ips_log_writable(file)
+                            ? write(file, text->data + at, text->used - at)
+                            : -1;
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0) {
@@ -267,8 +270,10 @@ static void print_table(void)
     struct ips_text text = {0};
     ips_summary_table(&text, rank, owner, ring ? ips_ring_dropped(ring, 0) : 0);
     /* One write, so that the tables of several ranks do not mix. */
-    ssize_t ignored = text.used ? write(STDERR_FILENO, text.data, text.used) : 0;
-    (void)ignored;
+    if (text.used && ips_log_writable(STDERR_FILENO)) {
+        ssize_t ignored = write(STDERR_FILENO, text.data, text.used);
+        (void)ignored;
+    }
     ips_text_free(&text);
 }
 

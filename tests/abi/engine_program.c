@@ -170,7 +170,7 @@ void test_verify(void)
     /* What NCCL refuses is not launched. */
     fake_fail_next(ncclInvalidArgument);
     IS(floats(comm, ncclSum, 7), ncclInvalidArgument);
-    LOG("weigh(0,3);ncclAllReduce;");
+    LOG("weigh(0,3);ncclAllReduce;broken(0);");
 }
 
 void test_allreduce(void)

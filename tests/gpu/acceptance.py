@@ -8,7 +8,8 @@ library only. What is not installed is skipped with a reason.
   NCCL_LIB_DIR     folder of libnccl.so.2; several ranks on one GPU take 2.30 or newer
   ALL_REDUCE_PERF  nccl-tests' all_reduce_perf, built with MPI=1
   OUT              folder for logs (default: a new one under /tmp)
-  SOAK_SECONDS     of the soak in all (default: 300); SOAK_SEED repeats one
+  SOAK_SECONDS     of the soak in all (default: 300); SOAK_SEED repeats one;
+                   SOAK_VERIFY=N sets IPCSHIM_VERIFY
   ACCEPTANCE_QUICK not empty: nccl-tests with 8 ranks and with graphs only
 """
 import argparse

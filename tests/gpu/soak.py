@@ -25,6 +25,9 @@ def soak(build, ranks, profile, seconds, seed):
     build = os.path.abspath(build)
     env = a.environment(IPS_SHIM=f"{build}/shim/libipcshim.so", IPCSHIM_LL_MAX_BYTES=ll,
                         IPCSHIM_LL128_MAX_BYTES=ll128, IPCSHIM_MAX_BYTES="1G")
+    if os.environ.get("SOAK_VERIFY"):
+        # NCCL's kernels of all ranks and both communicators must fit beside the engine's.
+        env.update(IPCSHIM_VERIFY=os.environ["SOAK_VERIFY"], NCCL_MAX_CTAS="4")
     arguments = ["--seconds", seconds, "--remake", 5000, *options]
     return soaking.run(f"{build}/tests/soak/ips-soak", arguments, ranks, seed, env,
                        seconds + 150)

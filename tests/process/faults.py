@@ -179,6 +179,18 @@ def killed_in_destroy(ranks, victim, fault, others):
     return note_times(result)
 
 
+def another_program(ranks, victim):
+    """A rank's process becomes another program: the pid lives, the rank does not."""
+    rest = digits(set(range(ranks)) - {victim})
+    script = f"comm A\nsum calls=5\n@{rest} post A\n@{victim} exec\n"
+    script += f"@{rest} leave A expect={REMOTE} {WITHIN}\n@{rest} abort A\n"
+    script += f"remake B {rest}\nsum comm=B\n@{rest[0]} signal {victim} KILL\n"
+    result = run(script, ranks)
+    expect_ends(result, [int(r) for r in rest], 137)
+    h.expect_stderr(result, [rf"rank {victim} \(pid \d+\) has ended"])
+    return note_times(result)
+
+
 # --- names that killed processes leave ---------------------------------------------------
 
 OWN = {"options": "size=64m"}  # nobody else's names are there
@@ -441,6 +453,7 @@ def tests():
         yield (f"killed in set-up at {fault.split(':')[0]}, rank {victim} of {ranks}",
                functools.partial(killed_in_set_up, ranks, victim, fault))
     yield "killed after its vote", killed_after_vote
+    yield "becomes another program, rank 1 of 3", functools.partial(another_program, 3, 1)
     for ranks, victim in ((2, 0), (4, 2)):
         yield (f"killed in NCCL's init, rank {victim} of {ranks}", functools.partial(
             killed_before, ranks, victim, "ncclCommInitRankConfig:1:-9"))

@@ -167,7 +167,7 @@ def last_call():
 
 
 def in_parts():
-    """9 MiB are compared 4 at a time: the third part is looked at by the third call."""
+    """9 MiB are compared 4 at a time; the third call happens to look at the third part."""
     env = {"IPCSHIM_PROTO": "Simple", "IPCSHIM_MAX_CHANNELS": "2"}
     case = "ar count=2359297 values=exact\n"
     result, _, nccl = run("comm A\n" + 4 * case, 2, 1, env)
@@ -179,6 +179,15 @@ def in_parts():
            r"element 2359296 of call 3 \(float32 sum of 2359297, Simple\)", env=env)
 
 
+def parts_by_turns():
+    """A long message in every other call: its second part is compared, whichever turn is its."""
+    env = {"IPCSHIM_PROTO": "Simple", "IPCSHIM_MAX_CHANNELS": "2"}
+    long, short = "ar count=1048577 values=exact\n", "ar count=8 values=exact\n"
+    for call, script in ((1, long), (6, 3 * (short + long))):
+        spoilt(2, f"out:{call}:{1048576 * 4 + 3}:1", script,
+               rf"element 1048576 of call {call} \(float32 sum of 1048577, Simple\)", env=env)
+
+
 def settings_differ():
     """Rank 0's value is used by all."""
     script = "comm A\n" + "ar count=100 op=max\n" * 4
@@ -186,6 +195,14 @@ def settings_differ():
     h.expect_fine(result, 2)
     h.expect_stderr(result, [r"settings differ from rank 0's.*IPCSHIM_VERIFY \(2, not 0\)"])
     h.expect(named(nccl, "ncclAllReduce") == 4, "calls of NCCL", result)
+
+
+def one_non_blocking():
+    """One rank's communicator does not block: nobody's calls are verified, and none hangs."""
+    result, _, nccl = run("make A how=late\n" + "ar count=100\n" * 4, 2, 1,
+                          rank_env={0: {"NCCL_COMM_BLOCKING": "1"}})
+    h.expect_fine(result, 2)
+    h.expect(named(nccl, "ncclAllReduce") == 0, "calls of NCCL", result)
 
 
 def no_memory():
@@ -211,7 +228,9 @@ def tests():
         yield f"ways of issuing, {ranks} ranks", functools.partial(ways_of_issuing, ranks)
         yield f"a wrong output, {ranks} ranks", functools.partial(out_spoilt, ranks)
     for test in (only_eager, off, integer_spoilt, half_spoilt, in_spoilt, several_spoilt,
-                 every_third, last_call, in_parts, settings_differ, no_memory, non_blocking):
+                 every_third, last_call, in_parts, parts_by_turns,
+                 settings_differ, no_memory, non_blocking,
+                 one_non_blocking):
         yield test.__name__.replace("_", " "), test
 
 

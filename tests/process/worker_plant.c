@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,8 +26,6 @@ struct key {
 
 static void fill(struct ips_segment *segment, const char *kind)
 {
-    struct flock place = {.l_type = F_UNLCK, .l_start = 1 + segment->slot, .l_len = 1};
-    fcntl(segment->fd, F_OFD_SETLK, &place);
     memset(segment->base, 0, IPS_RECORD_BYTES); /* as if no rank had been here */
     if (!strcmp(kind, "outcome"))
         *(uint32_t *)segment->base = 77777;
@@ -48,6 +47,16 @@ static void fill(struct ips_segment *segment, const char *kind)
     }
 }
 
+/* The file, held by nobody's place, only as a whole: ips_segment_open has made it. */
+static char *hold(const char *name)
+{
+    const size_t bytes = (1 + IPS_SEGMENT_SLOTS) * (size_t)IPS_RECORD_BYTES;
+    struct flock all = {.l_type = F_RDLCK, .l_len = 1};
+    int fd = open(name, O_RDWR);
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return fd < 0 || base == MAP_FAILED || fcntl(fd, F_OFD_SETLK, &all) ? NULL : base;
+}
+
 int worker_plant(struct worker *worker, const char *kind)
 {
     struct key key;
@@ -59,17 +68,18 @@ int worker_plant(struct worker *worker, const char *kind)
     if (ips_segment_open(&segment, &key, sizeof key, reason))
         return -1;
     memcpy(name, segment.name, sizeof name);
-    int error = 0;
+    const int stale = !strcmp(kind, "stale");
+    char *held = stale ? NULL : hold(name);
+    int error = !stale && !held;
     if (!strcmp(kind, "garbage") || !strcmp(kind, "record") || !strcmp(kind, "outcome") ||
-        !strcmp(kind, "stale"))
+        stale)
         fill(&segment, kind);
     else if (!strcmp(kind, "size"))
-        error = truncate(name, 12345);
+        error |= truncate(name, 12345);
     else if (!strcmp(kind, "owner"))
-        error = chown(name, 12345, 12345) || chmod(name, 0666);
+        error |= chown(name, 12345, 12345) || chmod(name, 0666);
     else if (!strcmp(kind, "link"))
-        error = unlink(name) || symlink("/dev/shm/elsewhere", name);
-    if (!strcmp(kind, "stale"))
-        ips_segment_close(&segment);
+        error |= unlink(name) || symlink("/dev/shm/elsewhere", name);
+    ips_segment_close(&segment);
     return worker_check(worker, !error, "plant %s: %s", kind, strerror(errno)) ? 0 : -1;
 }

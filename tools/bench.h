@@ -20,7 +20,7 @@ struct bench_options {
     uint64_t seed;
     uint64_t offset_elems;
     uint32_t warmup, iters, samples;
-    uint32_t in_place, graph;
+    uint32_t in_place;
     uint32_t beside; /* NCCL's own AllReduce on a second communicator, turn by turn */
     uint32_t simulated;
     uint32_t wait_seconds; /* for one AllReduce, before the bench gives up */
@@ -29,10 +29,14 @@ struct bench_options {
 struct bench_case {
     uint64_t count;
     int32_t type, op;
+    uint32_t graph; /* calls captured and replayed, else eager */
 };
 
 /* One rank's result of one case. */
 struct bench_result {
+    uint32_t calls; /* of ncclAllReduce through the shim, replays not counted; 0: it is
+                       not known yet how many it will be */
+    uint32_t samples;
     uint64_t wrong; /* elements, over all checks, and bytes written outside the output */
     uint32_t wrong_check;
     struct ips_mismatch first;
@@ -50,13 +54,6 @@ struct bench_page {
     struct bench_case cases[];    /* ncases, then results [ncases][nranks] */
 };
 
-/* Calls of ncclAllReduce through the shim that one case makes; replays are not calls. */
-static inline unsigned bench_calls(const struct bench_options *o)
-{
-    unsigned timed = o->samples ? o->warmup + o->iters * (o->graph ? 1 : o->samples) : 0;
-    return timed + (o->graph ? 2 : BENCH_CHECKS);
-}
-
 static inline size_t bench_page_bytes(unsigned ncases, unsigned nranks)
 {
     return sizeof(struct bench_page) +
@@ -68,6 +65,14 @@ static inline struct bench_result *bench_result(struct bench_page *page, unsigne
 {
     struct bench_result *all = (struct bench_result *)(page->cases + page->ncases);
     return all + (size_t)index * page->sync.nranks + rank;
+}
+
+/* Calls that one rank makes in one case; UINT32_MAX while that is not known. */
+static inline uint32_t bench_calls(struct bench_page *page, unsigned index, unsigned rank)
+{
+    struct bench_result *result = bench_result(page, index, rank);
+    uint32_t calls = __atomic_load_n(&result->calls, __ATOMIC_ACQUIRE);
+    return calls ? calls : UINT32_MAX;
 }
 
 static inline struct ips_payload bench_payload(const struct bench_page *page,
@@ -91,7 +96,7 @@ struct bench_plan {
     unsigned ncases;
     const char *json;
     int device; /* enum place_device */
-    int no_nccl, summary;
+    int no_nccl, summary, graph;
 };
 
 /* Reads the command line. -1: go on; otherwise the exit status (usage, or --help). */
@@ -150,12 +155,9 @@ struct bench_report {
 int bench_join_row(struct bench_page *page, unsigned index, struct bench_trace *traces,
                    struct bench_report *report);
 
-void bench_report_begin(struct bench_report *report, const struct bench_options *options,
+void bench_report_begin(struct bench_report *report, const struct bench_plan *plan,
                         unsigned ranks);
 void bench_report_row(struct bench_report *report, const struct bench_row *row);
 void bench_report_end(struct bench_report *report);
-
-/* Median of n samples; sorts them. */
-double bench_median(double *samples, unsigned n);
 
 #endif

@@ -5,16 +5,17 @@
 
 #include "shim/settings.h"
 #include "tools/bench.h"
+#include "tools/bench_stats.h"
 #include "tools/tool.h"
 
 /* The slowest rank of each sample; the median of the samples, and of the pairs' ratios.
  */
 static void join_times(struct bench_page *page, unsigned index, struct bench_row *row)
 {
-    const struct bench_options *o = &page->options;
+    unsigned samples = bench_result(page, index, 0)->samples;
     double engine[BENCH_MAX_SAMPLES] = {0}, nccl[BENCH_MAX_SAMPLES] = {0};
     double ratio[BENCH_MAX_SAMPLES] = {0};
-    for (unsigned s = 0; s < o->samples; s++) {
+    for (unsigned s = 0; s < samples; s++) {
         for (unsigned r = 0; r < page->sync.nranks; r++) {
             const struct bench_result *result = bench_result(page, index, r);
             if (result->engine_us[s] > engine[s])
@@ -24,9 +25,9 @@ static void join_times(struct bench_page *page, unsigned index, struct bench_row
         }
         ratio[s] = nccl[s] > 0 ? engine[s] / nccl[s] : 0;
     }
-    row->engine_us = bench_median(engine, o->samples);
-    row->nccl_us = bench_median(nccl, o->samples);
-    row->ratio = bench_median(ratio, o->samples);
+    row->engine_us = bench_spread_of(engine, samples).median;
+    row->nccl_us = bench_spread_of(nccl, samples).median;
+    row->ratio = bench_spread_of(ratio, samples).median;
 }
 
 static void join_checks(struct bench_page *page, unsigned index, struct bench_row *row)
@@ -64,7 +65,7 @@ static int trace_agrees(const struct bench_trace *trace, unsigned index,
                         const struct bench_took *zero)
 {
     const struct bench_took *took = &trace->took[index];
-    unsigned calls = bench_calls(&trace->page->options);
+    unsigned calls = bench_calls(trace->page, index, trace->rank);
     if (trace->dropped) {
         tool_fail("rank %u had to drop %llu events of its trace: ask for fewer --iters",
                   trace->rank, (unsigned long long)trace->dropped);

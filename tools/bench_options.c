@@ -186,7 +186,7 @@ static void take_flag(struct bench_plan *plan, int letter, char *value)
     if (letter == 'p')
         plan->options.in_place = 1;
     else if (letter == 'g')
-        plan->options.graph = 1;
+        plan->graph = 1;
     else if (letter == 'x')
         plan->no_nccl = 1;
     else if (letter == 'u')
@@ -229,7 +229,8 @@ static int make_cases(struct bench_plan *plan, struct lists *lists)
                 uint64_t bytes = lists->sizes[s];
                 unsigned size = ips_type_bytes(lists->types[t]);
                 struct bench_case c = {bytes && bytes < size ? 1 : bytes / size,
-                                       lists->types[t], lists->ops[o]};
+                                       lists->types[t], lists->ops[o],
+                                       (uint32_t)plan->graph};
                 plan->cases[plan->ncases++] = c;
             }
     return -1;

@@ -1,45 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints a bench's rows: a table for people on stdout, and JSON for programs. */
-#include <stdlib.h>
-
 #include "tools/bench.h"
 #include "tools/tool.h"
 
-static int ascending(const void *a, const void *b)
+static void json_options(FILE *json, const struct bench_plan *plan)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double bench_median(double *samples, unsigned n)
-{
-    if (!n)
-        return 0;
-    qsort(samples, n, sizeof *samples, ascending);
-    return n % 2 ? samples[n / 2] : (samples[n / 2 - 1] + samples[n / 2]) / 2;
-}
-
-static void json_options(FILE *json, const struct bench_options *o)
-{
+    const struct bench_options *o = &plan->options;
     fprintf(json,
             "{\n\"version\": \"" IPCSHIM_VERSION "\",\n\"simulated\": %s,\n"
             "\"seed\": %llu, \"warmup\": %u, \"iters\": %u, \"samples\": %u,\n"
             "\"in_place\": %s, \"graph\": %s, \"offset_elems\": %llu,\n\"rows\": [",
             o->simulated ? "true" : "false", (unsigned long long)o->seed, o->warmup,
             o->iters, o->samples, o->in_place ? "true" : "false",
-            o->graph ? "true" : "false", (unsigned long long)o->offset_elems);
+            plan->graph ? "true" : "false", (unsigned long long)o->offset_elems);
 }
 
-void bench_report_begin(struct bench_report *report, const struct bench_options *options,
+void bench_report_begin(struct bench_report *report, const struct bench_plan *plan,
                         unsigned ranks)
 {
+    const struct bench_options *options = &plan->options;
     report->simulated = (int)options->simulated;
     report->beside = (int)options->beside;
     if (report->json && !report->rows)
-        json_options(report->json, options);
+        json_options(report->json, plan);
     printf("# %u ranks, %s, %s, seed %llu%s\n", ranks,
            options->in_place ? "in place" : "out of place",
-           options->graph ? "captured and replayed" : "eager",
+           plan->graph ? "captured and replayed" : "eager",
            (unsigned long long)options->seed,
            options->simulated ? "; times are simulated, not performance" : "");
     printf("%10s %11s %-8s %-4s  %-6s %-6s %2s %10s %7s %7s  %-8s", "bytes", "count",

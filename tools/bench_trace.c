@@ -88,7 +88,8 @@ static void add(struct bench_took *took, const struct bench_took *event, int bel
 static void take_call(struct bench_trace *trace, const char *line)
 {
     while (trace->index < trace->page->ncases &&
-           trace->took[trace->index].calls >= bench_calls(&trace->page->options))
+           trace->took[trace->index].calls >=
+               bench_calls(trace->page, trace->index, trace->rank))
         trace->index++;
     if (trace->index == trace->page->ncases)
         return;

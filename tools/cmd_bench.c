@@ -115,7 +115,7 @@ static int complete(const struct run *run, unsigned index, unsigned done)
 {
     for (unsigned r = 0; r < run->ranks; r++)
         if (index >= done ||
-            run->traces[r].took[index].calls < bench_calls(&run->page->options))
+            run->traces[r].took[index].calls < bench_calls(run->page, index, r))
             return 0;
     return 1;
 }
@@ -207,7 +207,7 @@ static int bench_with(const struct bench_plan *plan, unsigned ranks,
     if (!status)
         status = open_page(&run, &fd);
     if (!status) {
-        bench_report_begin(report, &plan->options, ranks);
+        bench_report_begin(report, plan, ranks);
         status = run_ranks(&run, fd);
     }
     for (unsigned r = 0; r < ranks; r++)

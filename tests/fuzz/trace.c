@@ -41,14 +41,15 @@ static void read_as_bench(const char *path)
     MUST(page != NULL);
     page->ncases = CASES;
     page->sync.nranks = 1;
-    page->options.iters = page->options.samples = 1;
-    for (int i = 0; i < CASES; i++)
-        page->cases[i] = (struct bench_case){4u << i, IPS_FLOAT32, IPS_SUM};
+    for (unsigned i = 0; i < CASES; i++) {
+        page->cases[i] = (struct bench_case){4u << i, IPS_FLOAT32, IPS_SUM, 0};
+        bench_result(page, i, 0)->calls = 5 - i;
+    }
     MUST(!bench_trace_open(&trace, page, 0, path));
     bench_trace_advance(&trace);
     bench_trace_advance(&trace); /* an unfinished line is not taken twice */
-    for (int i = 0; i < CASES; i++) {
-        MUST(trace.took[i].calls <= bench_calls(&page->options));
+    for (unsigned i = 0; i < CASES; i++) {
+        MUST(trace.took[i].calls <= bench_calls(page, i, 0));
         MUST(trace.took[i].proto >= -1 && trace.took[i].proto < IPS_PROTOS);
         ended(trace.took[i].reason, sizeof trace.took[i].reason);
     }

@@ -45,6 +45,13 @@ static int lock_byte(int fd, int command, short type, off_t at)
     return -error;
 }
 
+/* Whether a lock is held, or there are none here, as in some sandboxes: then only pids tell
+ * who has ended, and stale names stay. */
+static int is_held(int error)
+{
+    return !error || error == -EINVAL || error == -ENOSYS;
+}
+
 /* Whether the name still leads to what was opened. */
 static int is_named(int fd, const char *name)
 {
@@ -152,10 +159,10 @@ static int hold_file(const char *name, char *ret_reason)
         if (fd < 0)
             return fd;
         int error = lock_byte(fd, F_OFD_SETLK, F_RDLCK, 0);
-        if (!error && is_named(fd, name))
+        if (is_held(error) && is_named(fd, name))
             return fd;
         close(fd);
-        if (error && error != -EAGAIN)
+        if (!is_held(error) && error != -EAGAIN)
             return refuse(ret_reason, -error, "cannot lock", name);
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
@@ -210,7 +217,7 @@ int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_by
     if (slot < IPS_SEGMENT_SLOTS) {
         segment->slot = (int)slot;
         error = lock_byte(segment->fd, F_OFD_SETLK, F_WRLCK, 1 + segment->slot);
-        if (!error) {
+        if (is_held(error)) {
             change_file(segment);
             remember(segment);
             return 0;

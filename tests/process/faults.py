@@ -191,6 +191,16 @@ def another_program(ranks, victim):
     return note_times(result)
 
 
+def without_locks():
+    """Where files have no such locks the engine serves, and a death is told by the pid."""
+    script = f"comm A\nsum calls=5\n@02 post A\n@1 signal 1 KILL\n@02 leave A expect={REMOTE} "
+    script += f"{WITHIN}\n@02 abort A\nremake B 02\nsum comm=B\n"
+    result = run(script, 3, {"LD_PRELOAD": f"{h.SHIM}:{MEDDLER}", "IPS_NO_LOCKS": "1"})
+    expect_ends(result, [0, 2], 137)
+    h.expect_stderr(result, [r"rank 1 \(pid \d+\) has ended"])
+    return note_times(result)
+
+
 # --- names that killed processes leave ---------------------------------------------------
 
 OWN = {"options": "size=64m"}  # nobody else's names are there
@@ -453,6 +463,7 @@ def tests():
         yield (f"killed in set-up at {fault.split(':')[0]}, rank {victim} of {ranks}",
                functools.partial(killed_in_set_up, ranks, victim, fault))
     yield "killed after its vote", killed_after_vote
+    yield "no locks on files, a rank killed", without_locks
     yield "becomes another program, rank 1 of 3", functools.partial(another_program, 3, 1)
     for ranks, victim in ((2, 0), (4, 2)):
         yield (f"killed in NCCL's init, rank {victim} of {ranks}", functools.partial(

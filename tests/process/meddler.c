@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into ranks to bring about what can't be had otherwise:
  *   IPS_KILL_AT=n     kills the process at the nth time that the stand-in driver opens a
- * peer's memory (it reads the link of the peer's descriptor), amid the set-up
+ *                     peer's memory (it reads the link of the peer's descriptor), amid the
+ *                     set-up
  *   IPS_SHM_AWAY=DIR  puts what the stand-in NCCL keeps in /dev/shm into DIR, so that a
- * full or read-only /dev/shm meets the shim alone IPS_HIDE=NAME     dlsym does not find
- * NAME for the shim, as in an older driver
+ *                     full or read-only /dev/shm meets the shim alone
+ *   IPS_HIDE=NAME     dlsym does not find NAME for the shim, as in an older driver
+ *   IPS_NO_LOCKS=1    no open-file-description locks, as in some sandboxes
  * Once ips_meddler_clock is "real" or "device", the time of day, or the device's clock, jumps
  * by hours, to and fro, with every look at it. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +61,22 @@ EXPORT ssize_t readlink(const char *path, char *buffer, size_t size)
         __atomic_add_fetch(&seen, 1, __ATOMIC_RELAXED) == atoi(at))
         raise(SIGKILL);
     return next(path, buffer, size);
+}
+
+EXPORT int fcntl64(int fd, int command, ...)
+{
+    int (*next)(int, int, ...) = NULL;
+    void *found = real_dlsym()(RTLD_NEXT, "fcntl64");
+    va_list arguments;
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    memcpy(&next, &found, sizeof next);
+    if (getenv("IPS_NO_LOCKS") && (command == F_OFD_SETLK || command == F_OFD_GETLK)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return next(fd, command, argument);
 }
 
 #define JUMP_S (5 * 3600)

@@ -64,39 +64,67 @@ int ips_order_begin(struct ips_order *order, const struct ips_gpu_api *gpu,
     return GPU_SUCCESS;
 }
 
+/* What is known of a stream that is captured: which capture, and its latest work. */
+struct state {
+    int status;
+    uint64_t id;
+    gpu_graph graph;
+    const gpu_node *frontier;
+    size_t count;
+};
+
+static int ask(const struct ips_gpu_api *gpu, gpu_stream stream, struct state *ret)
+{
+    *ret = (struct state){.status = GPU_CAPTURE_NONE};
+    return IPS_GPU(gpu, cuStreamGetCaptureInfo(stream, &ret->status, &ret->id,
+                                               &ret->graph, &ret->frontier, &ret->count));
+}
+
 /* The record node comes after the frontier and after the record node of the call before:
  * the last one to run is that of the last call. */
-static int end_captured(struct ips_order *order, const struct ips_gpu_api *gpu,
-                        gpu_stream stream)
+static int record_captured(struct ips_order *order, const struct ips_gpu_api *gpu,
+                           gpu_stream stream, const struct state *state)
 {
     enum { MOST = 64 };
-    int status = GPU_CAPTURE_NONE;
-    uint64_t id = 0;
-    gpu_graph graph = NULL;
-    const gpu_node *frontier = NULL;
     gpu_node after[MOST + 1];
-    size_t count = 0;
-    int error = IPS_GPU(
-        gpu, cuStreamGetCaptureInfo(stream, &status, &id, &graph, &frontier, &count));
-    if (error)
-        return error;
-    struct ips_order_capture *capture = find_capture(order, id);
-    if (status != GPU_CAPTURE_ACTIVE || count > MOST || !capture)
+    size_t count = state->count;
+    struct ips_order_capture *capture = find_capture(order, state->id);
+    if (state->status != GPU_CAPTURE_ACTIVE || count > MOST || !capture)
         return GPU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     for (size_t i = 0; i < count; i++)
-        after[i] = frontier[i];
+        after[i] = state->frontier[i];
     if (capture->node)
         after[count++] = capture->node;
     capture->stream = stream;
-    return IPS_GPU(gpu, cuGraphAddEventRecordNode(&capture->node, graph, after, count,
-                                                  order->event));
+    return IPS_GPU(gpu, cuGraphAddEventRecordNode(&capture->node, state->graph, after,
+                                                  count, order->event));
+}
+
+static int record(struct ips_order *order, const struct ips_gpu_api *gpu,
+                  gpu_stream stream)
+{
+    return IPS_GPU(gpu, cuEventRecord(order->event, stream));
 }
 
 int ips_order_end(struct ips_order *order, const struct ips_gpu_api *gpu,
                   gpu_stream stream, int captured)
 {
+    struct state state;
     order->used = 1;
-    if (captured)
-        return end_captured(order, gpu, stream);
-    return IPS_GPU(gpu, cuEventRecord(order->event, stream));
+    if (!captured)
+        return record(order, gpu, stream);
+    int error = ask(gpu, stream, &state);
+    return error ? error : record_captured(order, gpu, stream, &state);
+}
+
+int ips_order_end_forwarded(struct ips_order *order, const struct ips_gpu_api *gpu,
+                            gpu_stream stream)
+{
+    struct state state;
+    order->used = 1;
+    int error = ask(gpu, stream, &state);
+    if (error)
+        return error;
+    return state.status == GPU_CAPTURE_NONE ? record(order, gpu, stream)
+                                            : record_captured(order, gpu, stream, &state);
 }

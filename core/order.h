@@ -30,5 +30,9 @@ int ips_order_begin(struct ips_order *order, const struct ips_gpu_api *gpu,
                     gpu_stream stream, int *ret_captured);
 int ips_order_end(struct ips_order *order, const struct ips_gpu_api *gpu,
                   gpu_stream stream, int captured);
+/* The end of a call that NCCL enqueued, perhaps in the background: asks the stream itself
+ * whether it is captured, once. */
+int ips_order_end_forwarded(struct ips_order *order, const struct ips_gpu_api *gpu,
+                            gpu_stream stream);
 
 #endif

@@ -18,7 +18,7 @@ static const char help[] =
     "Runs ncclAllReduce through the shim with real processes, checks every element of "
     "every\n"
     "rank against a reference, and on a GPU times it beside NCCL's own. Sizes take K, M, "
-    "G.\n\n"
+    "G. `ipcshim bench --host` times what a call costs the host (see its --help).\n\n"
     "  --ranks LIST         1 to 8 (default 2)\n"
     "  --min B --max B      from and to this size (default 8 and 16M), each --factor F\n"
     "                       (default 2) times the last; --max is always among them\n"

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tools/bench.h"
+#include "tools/bench_host.h"
 #include "tools/place.h"
 #include "tools/tool.h"
 
@@ -223,6 +224,9 @@ int cmd_bench(int argc, char **argv)
 {
     struct bench_plan plan;
     struct bench_report report = {0};
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--host"))
+            return bench_host(argc, argv);
     int status = bench_plan_parse(&plan, argc, argv);
     if (status >= 0)
         return status;

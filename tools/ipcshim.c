@@ -16,6 +16,7 @@ static const struct {
     {"policy", cmd_policy, "show which size takes which route and protocol, and why"},
     {"env", cmd_env, "show every IPCSHIM_* variable"},
     {"bench-rank", cmd_bench_rank, NULL},
+    {"bench-host-rank", cmd_bench_host_rank, NULL},
     {"devices", cmd_devices, NULL},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])

@@ -14,6 +14,7 @@
 int cmd_run(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_bench_rank(int argc, char **argv); /* hidden: one rank of a bench */
+int cmd_bench_host_rank(int argc, char **argv); /* hidden: likewise, with --host */
 int cmd_devices(int argc, char **argv);    /* hidden: what there is to run on */
 int cmd_policy(int argc, char **argv);
 int cmd_env(int argc, char **argv);

@@ -38,7 +38,7 @@ int device_count(int *ret_simulated)
     return count;
 }
 
-static int load_graph_calls(struct device *device)
+static int load_calls(struct device *device)
 {
     const struct {
         void *slot;
@@ -50,6 +50,8 @@ static int load_graph_calls(struct device *device)
         {&device->cuGraphLaunch, "cuGraphLaunch"},
         {&device->cuGraphExecDestroy, "cuGraphExecDestroy"},
         {&device->cuGraphDestroy, "cuGraphDestroy"},
+        {&device->cuMemcpyAsync, "cuMemcpyAsync"},
+        {&device->cuDeviceGetName, "cuDeviceGetName"},
     };
     void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     for (size_t i = 0; handle && i < sizeof symbols / sizeof symbols[0]; i++) {
@@ -72,7 +74,7 @@ int device_open(struct device *device, unsigned rank)
         fprintf(stderr, "ipcshim: no usable CUDA driver (libcuda.so.1)\n");
         return -ENODEV;
     }
-    int error = load_graph_calls(device);
+    int error = load_calls(device);
     if (error)
         return error;
     error = CHECK(device->gpu->cuDeviceGetCount(&count));

@@ -23,6 +23,8 @@ struct device {
     int (*cuGraphLaunch)(gpu_graph_exec exec, gpu_stream stream);
     int (*cuGraphExecDestroy)(gpu_graph_exec exec);
     int (*cuGraphDestroy)(gpu_graph graph);
+    int (*cuMemcpyAsync)(gpu_ptr to, gpu_ptr from, size_t bytes, gpu_stream stream);
+    int (*cuDeviceGetName)(char *text, int length, gpu_device id);
 };
 
 /* Devices that libcuda.so.1 shows; 0 when there is none. *ret_simulated: it is the

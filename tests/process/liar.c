@@ -40,6 +40,36 @@ FORWARD(ncclCommCuDevice, (const void *comm, int *device), (comm, device))
 FORWARD(ncclCommCount, (const void *comm, int *count), (comm, count))
 FORWARD(ncclCommUserRank, (const void *comm, int *rank), (comm, rank))
 FORWARD(ncclCommGetAsyncError, (void *comm, int *error), (comm, error))
+FORWARD(ncclCommInitRankConfig,
+        (void **comm, int nranks, struct id id, int rank, void *config),
+        (comm, nranks, id, rank, config))
+FORWARD(ncclCommInitAll, (void **comms, int count, const int *devices),
+        (comms, count, devices))
+FORWARD(ncclCommFinalize, (void *comm), (comm))
+FORWARD(ncclCommAbort, (void *comm), (comm))
+FORWARD(ncclAllGather,
+        (const void *in, void *out, size_t count, int type, void *comm, void *stream),
+        (in, out, count, type, comm, stream))
+FORWARD(ncclReduceScatter,
+        (const void *in, void *out, size_t count, int type, int op, void *comm,
+         void *stream),
+        (in, out, count, type, op, comm, stream))
+FORWARD(ncclReduce,
+        (const void *in, void *out, size_t count, int type, int op, int root, void *comm,
+         void *stream),
+        (in, out, count, type, op, root, comm, stream))
+FORWARD(ncclBroadcast,
+        (const void *in, void *out, size_t count, int type, int root, void *comm,
+         void *stream),
+        (in, out, count, type, root, comm, stream))
+FORWARD(ncclBcast,
+        (void *buffer, size_t count, int type, int root, void *comm, void *stream),
+        (buffer, count, type, root, comm, stream))
+FORWARD(ncclSend,
+        (const void *in, size_t count, int type, int peer, void *comm, void *stream),
+        (in, count, type, peer, comm, stream))
+FORWARD(ncclRecv, (void *out, size_t count, int type, int peer, void *comm, void *stream),
+        (out, count, type, peer, comm, stream))
 FORWARD(ncclGroupStart, (void), ())
 FORWARD(ncclGroupEnd, (void), ())
 

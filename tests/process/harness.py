@@ -86,6 +86,9 @@ def wrap(command, environment, directory, shm):
 def run(script, ranks=2, env=None, rank_env=None, threads=False, keep_going=False,
         timeout=120, shm=None, trace=True, preload=SHIM):
     """Runs the script; env is for all ranks, rank_env {rank: {...}} for one."""
+    if "ASAN_OPTIONS" in os.environ and re.search("meddler|corrupter",
+                                                  f"{preload} {env} {rank_env}"):
+        raise Skip("a library that replaces dlsym can't stand before the sanitizer's runtime")
     with tempfile.TemporaryDirectory(prefix="ips-test-") as name:
         directory = pathlib.Path(name)
         (directory / "script").write_text(script)

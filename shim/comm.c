@@ -28,7 +28,9 @@ static struct ips_comm *recycled; /* free for use */
 static int next_number;
 static uint64_t generation = 1;
 
-#define CACHE_SLOTS 8 /* a power of two */
+/* Small: it is static thread-local storage, of which a library that is loaded late gets
+ * little. */
+#define CACHE_SLOTS 16 /* a power of two */
 static _Thread_local struct {
     uint64_t generation;
     struct {
@@ -37,10 +39,18 @@ static _Thread_local struct {
     } slot[CACHE_SLOTS];
 } cache __attribute__((tls_model("initial-exec")));
 
+/* The handle's, else the one that is its own to take: empty, or else another's. As many
+ * communicators as there are slots never drive each other out, and so need no lock. */
 static unsigned cache_slot(ncclComm_t handle)
 {
     uint64_t hash = (uint64_t)(uintptr_t)handle * 0x9e3779b97f4a7c15u;
-    return (unsigned)(hash >> 61) & (CACHE_SLOTS - 1);
+    const unsigned home = (unsigned)(hash >> 32) & (CACHE_SLOTS - 1);
+    for (unsigned i = 0; i < CACHE_SLOTS; i++) {
+        const unsigned slot = (home + i) & (CACHE_SLOTS - 1);
+        if (cache.slot[slot].handle == handle || !cache.slot[slot].handle)
+            return slot;
+    }
+    return home;
 }
 
 /* Under the lock: takes the entry out, the caller gets the table's reference. */

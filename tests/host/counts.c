@@ -25,6 +25,7 @@ TAP_DEFINE;
 #define TAKEN_COUNT 256           /* float32 elements */
 #define FORWARDED_COUNT (1 << 16) /* more than IPCSHIM_MAX_BYTES */
 #define MAX_BYTES "64K"
+#define MANY 12 /* communicators */
 
 enum call { TAKEN, TOO_LARGE, BROADCAST };
 
@@ -33,18 +34,26 @@ static const struct row {
     enum call call;
     int captured;
     int nth; /* the call that is counted: of the communicator's, or of one capture's */
+    int grouped; /* what is counted is a group of as many calls */
+    int many;    /* ... is a call on each of as many communicators */
     unsigned want[METER_COUNTS];
 } rows[] = {
-    /*                                      context, query, wait, record, launch, other,
-     *                                                   allocation, lock, system, NCCL */
-    {"taken, eager", TAKEN, 0, 2, {1, 1, 1, 1, 1, 0, 0, 0, 0, 0}},
-    {"taken, first of a capture", TAKEN, 1, 0, {1, 2, 1, 1, 1, 0, 0, 0, 0, 0}},
-    {"taken, captured", TAKEN, 1, 2, {1, 2, 0, 1, 1, 0, 0, 0, 0, 0}},
-    {"too large, eager", TOO_LARGE, 0, 2, {2, 2, 1, 1, 0, 0, 0, 0, 0, 1}},
-    {"too large, first of a capture", TOO_LARGE, 1, 0, {2, 2, 1, 1, 0, 0, 0, 0, 0, 1}},
-    {"too large, captured", TOO_LARGE, 1, 2, {2, 2, 0, 1, 0, 0, 0, 0, 0, 1}},
-    {"Broadcast, eager", BROADCAST, 0, 2, {2, 2, 1, 1, 0, 0, 0, 0, 0, 1}},
-    {"Broadcast, captured", BROADCAST, 1, 2, {2, 2, 0, 1, 0, 0, 0, 0, 0, 1}},
+    /*           context, query, wait, record, launch, other, allocation, lock, system,
+       NCCL */
+    {"taken, eager", TAKEN, .nth = 2, .want = {1, 1, 1, 1, 1}},
+    {"taken, first of a capture", TAKEN, 1, .want = {1, 2, 1, 1, 1}},
+    {"taken, captured", TAKEN, 1, .nth = 2, .want = {1, 2, 0, 1, 1}},
+    {"taken, of many communicators", TAKEN, .nth = 1, .many = MANY,
+     .want = {MANY, MANY, MANY, MANY, MANY}},
+    /* The group's lists: not more for more calls, up to eight. */
+    {"taken, 4 in a group", TAKEN, .nth = 2, .grouped = 4,
+     .want = {4, 4, 4, 4, 4, 0, 4, 0, 0, 2}},
+    {"too large, eager", TOO_LARGE, .nth = 2, .want = {2, 2, 1, 1, 0, 0, 0, 0, 0, 1}},
+    {"too large, first of a capture", TOO_LARGE, 1,
+     .want = {2, 2, 1, 1, 0, 0, 0, 0, 0, 1}},
+    {"too large, captured", TOO_LARGE, 1, 2, .want = {2, 2, 0, 1, 0, 0, 0, 0, 0, 1}},
+    {"Broadcast, eager", BROADCAST, .nth = 2, .want = {2, 2, 1, 1, 0, 0, 0, 0, 0, 1}},
+    {"Broadcast, captured", BROADCAST, 1, 2, .want = {2, 2, 0, 1, 0, 0, 0, 0, 0, 1}},
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 
@@ -54,7 +63,7 @@ static const char *const columns[METER_COUNTS] = {"context", "query", "wait",  "
 
 struct page {
     struct fleet_sync sync;
-    struct nccl_id id;
+    struct nccl_id id[MANY];
     struct meter meter;
     unsigned count[ROWS][METER_COUNTS];
     char other[ROWS][64];
@@ -67,27 +76,39 @@ struct rank {
     unsigned rank;
     struct device device;
     struct nccl_api nccl;
-    nccl_comm comm;
+    nccl_comm comm[MANY];
     gpu_stream stream;
     gpu_ptr in, out;
 };
 
-/* One call of a row, by each rank; counted by the first. */
-static int call(struct rank *r, const struct row *row, int counted)
+static int one(struct rank *r, const struct row *row, nccl_comm comm)
 {
     const void *in = (const void *)(uintptr_t)r->in;
     void *out = (void *)(uintptr_t)r->out;
     const size_t count = row->call == TAKEN ? TAKEN_COUNT : FORWARDED_COUNT;
-    int error;
-    if (counted)
-        meter_start(&r->page->meter);
     if (row->call == BROADCAST)
-        error = r->nccl.Broadcast(in, out, count, IPS_FLOAT32, 0, r->comm, r->stream);
-    else
-        error =
-            r->nccl.AllReduce(in, out, count, IPS_FLOAT32, IPS_SUM, r->comm, r->stream);
-    if (counted)
-        meter_stop(&r->page->meter);
+        return r->nccl.Broadcast(in, out, count, IPS_FLOAT32, 0, comm, r->stream);
+    return r->nccl.AllReduce(in, out, count, IPS_FLOAT32, IPS_SUM, comm, r->stream);
+}
+
+/* What a row counts. */
+static int calls(struct rank *r, const struct row *row)
+{
+    int error = row->grouped ? r->nccl.GroupStart() : 0;
+    for (int i = 0; i < row->grouped && !error; i++)
+        error = one(r, row, r->comm[0]);
+    for (int i = 0; i < row->many && !error; i++)
+        error = one(r, row, r->comm[i]);
+    if (row->grouped && !error)
+        return r->nccl.GroupEnd();
+    return error || row->many ? error : one(r, row, r->comm[0]);
+}
+
+static int counted(struct rank *r, const struct row *row)
+{
+    meter_start(&r->page->meter);
+    int error = calls(r, row);
+    meter_stop(&r->page->meter);
     return error;
 }
 
@@ -101,7 +122,9 @@ static int enqueue(void *arg)
     const struct work *work = arg;
     int error = 0;
     for (int i = 0; i <= work->row->nth && !error; i++)
-        error = call(work->rank, work->row, work->rank->rank == 0 && i == work->row->nth);
+        error = work->rank->rank == 0 && i == work->row->nth
+                    ? counted(work->rank, work->row)
+                    : calls(work->rank, work->row);
     return error;
 }
 
@@ -158,10 +181,14 @@ static int open_rank(struct rank *r)
         device_alloc(&r->device, bytes, &r->in) ||
         device_alloc(&r->device, bytes, &r->out))
         return -1;
-    if (r->rank == 0 && r->nccl.GetUniqueId(&page->id))
-        return -1;
-    return fleet_barrier(&page->sync) ||
-           r->nccl.CommInitRank(&r->comm, 2, page->id, (int)r->rank);
+    int error = 0;
+    for (int i = 0; i < MANY && !error; i++) {
+        if (r->rank == 0)
+            error = r->nccl.GetUniqueId(&page->id[i]);
+        error = error || fleet_barrier(&page->sync) ||
+                r->nccl.CommInitRank(&r->comm[i], 2, page->id[i], (int)r->rank);
+    }
+    return error;
 }
 
 static _Noreturn void be_rank(struct page *page, unsigned rank)
@@ -256,6 +283,7 @@ int main(void)
     if (!getenv("IPS_SHIM") || !getenv("IPS_NCCL") || !getenv("IPCSHIM_NCCL_LIB"))
         return 77;
     setenv("IPCSHIM_MAX_BYTES", MAX_BYTES, 1);
+    setenv("IPCSHIM_MAX_CHANNELS", "1", 1); /* small buffers: there are many */
     unsetenv("IPCSHIM_TRACE");
     run("no trace", 0);
     setenv("IPCSHIM_SUMMARY", "1", 1);

@@ -13,7 +13,7 @@ void host_report_begin(struct host_report *report, const struct host_options *o)
         "# %u ranks, %u batches of %u calls, nanoseconds a call on the calling thread: "
         "median (quartiles)%s\n",
         o->ranks, o->samples, o->calls,
-        o->simulated ? "; on the CPU stand-in: not performance" : "");
+        o->simulated ? "; CPU time, on the CPU stand-in: not performance" : "");
     printf("%-9s %-8s %-6s %-22s %22s %22s %30s\n", "call", "how", "route", "settings",
            "real library directly", "through the shim", "added (95 % of its median)");
     if (report->json)

@@ -5,6 +5,9 @@ and PTX of the newest one for GPUs that come later. With USAGE, prints what each
 on each architecture, one line each, and keeps the lines there; tests/unit/check_usage.py
 judges them.
 
+Writes OUTPUT.h too, for the file that embeds OUTPUT to include: a compiler's dependencies
+leave .incbin out, and without the header old device code would stay in a new build.
+
 usage: build_fatbin.py NVCC SOURCE OUTPUT DEPFILE ROOT [USAGE]"""
 import os
 import re
@@ -79,9 +82,12 @@ def main():
     other = [line for line in done.stderr.splitlines() if not CHATTER.match(line)]
     if other:
         print("\n".join(other), file=sys.stderr)
-    if done.returncode == 0 and len(sys.argv) > 6:
+    if done.returncode:
+        sys.exit(done.returncode)
+    with open(sys.argv[3] + ".h", "w") as file:
+        file.write("/* Written whenever the fat binary is. */\n")
+    if len(sys.argv) > 6:
         tell(sys.argv[6], usage_lines(done.stderr))
-    sys.exit(done.returncode)
 
 
 main()

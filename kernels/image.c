@@ -3,7 +3,7 @@
 #include "kernels/image.h"
 
 #ifdef IPS_KERNEL_FATBIN
-#include IPS_KERNEL_STAMP /* .incbin is no dependency; this is one */
+#include "kernels/ips-kernels.fatbin.h" /* .incbin is no dependency; this is one */
 __asm__(".pushsection .rodata\n"
         ".balign 64\n"
         ".global ips_kernel_image\n"

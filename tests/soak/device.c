@@ -12,7 +12,7 @@
 #define BLOCKS 32 /* at most: ranks that share a GPU need room for each other's */
 
 #ifdef SOAK_FATBIN
-#include SOAK_STAMP /* .incbin is no dependency; this is one */
+#include "tests/soak/soak.fatbin.h" /* .incbin is no dependency; this is one */
 __asm__(".pushsection .rodata\n"
         ".balign 64\n"
         ".global soak_image\n"

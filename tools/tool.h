@@ -19,6 +19,7 @@ int cmd_devices(int argc, char **argv);    /* hidden: what there is to run on */
 int cmd_policy(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_check(int argc, char **argv);
+int cmd_topo(int argc, char **argv);
 
 /* Prints "ipcshim: MESSAGE" on stderr; returns TOOL_USAGE. */
 int tool_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

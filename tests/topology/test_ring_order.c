@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Properties of pair classes, groups and ring order, over random machines: symmetric,
+ * independent of how GPUs and ranks are numbered, and no random ring costs less. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/ring_order.h"
+#include "tests/unit/check.h"
+
+#define MACHINES 400
+#define RANDOM_RINGS 1000
+#define MOST_GPUS 12
+
+static uint64_t state;
+
+static unsigned pick(unsigned below)
+{
+    state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (unsigned)(state >> 33) % below;
+}
+
+static void shuffle(unsigned *list, unsigned count)
+{
+    for (unsigned i = count; i > 1; i--) {
+        unsigned j = pick(i), kept = list[i - 1];
+        list[i - 1] = list[j];
+        list[j] = kept;
+    }
+}
+
+static int bridge(struct ips_topology *t, int parent, ips_address host)
+{
+    int at = IPS_TOPO_GPUS + (int)t->bridges++;
+    struct ips_topo_device *d = &t->device[at];
+    *d = (struct ips_topo_device){.address = IPS_ADDRESS(1, pick(256), 0, 0) << 10 | at,
+                                  .host = host,
+                                  .numa = -1,
+                                  .socket = -1,
+                                  .parent = parent,
+                                  .upstream = -1};
+    if (parent >= 0)
+        d->upstream = t->device[parent].upstream == parent ? parent : at;
+    return at;
+}
+
+/* GPUs below a root port, some of them below further switches. */
+static void fill_port(struct ips_topology *t, const struct ips_topo_device *place)
+{
+    int port = pick(8) ? bridge(t, -1, place->host) : -1;
+    int upstream = port >= 0 && pick(2) ? bridge(t, port, place->host) : -1;
+    unsigned gpus = upstream < 0 ? 1 : 1 + pick(4);
+    for (unsigned i = 0; i < gpus && t->gpus < MOST_GPUS; i++) {
+        struct ips_topo_device *gpu = &t->device[t->gpus++];
+        *gpu = *place;
+        gpu->parent = upstream < 0 ? port : bridge(t, upstream, place->host);
+        if (upstream >= 0 && !pick(4))
+            gpu->parent = bridge(t, bridge(t, gpu->parent, place->host), place->host);
+        gpu->address = IPS_ADDRESS(pick(3), pick(256), 0, 0) << 10 | t->gpus;
+    }
+}
+
+static void make_machine(struct ips_topology *t)
+{
+    memset(t, 0, sizeof *t);
+    unsigned nodes = 1 + pick(4), per_socket = 1 + pick(2), ports = 1 + pick(8);
+    int sockets = pick(4) != 0, numbered = pick(5) != 0;
+    for (unsigned i = 0; i < ports; i++) {
+        int numa = numbered ? (int)pick(nodes) : -1;
+        struct ips_topo_device place = {
+            .numa = numa,
+            .socket = sockets && numbered ? numa / (int)per_socket : -1,
+            .host = pick(10) ? IPS_ADDRESS(numa + 1, pick(2), 0, 0) : -1,
+            .upstream = -1};
+        fill_port(t, &place);
+    }
+}
+
+/* The same machine with its GPUs numbered by `at`: old number -> new. */
+static void renumber(const struct ips_topology *t, const unsigned *at,
+                     struct ips_topology *ret)
+{
+    *ret = *t;
+    for (unsigned i = 0; i < t->gpus; i++)
+        ret->device[at[i]] = t->device[i];
+}
+
+static void check_pairs(const struct ips_topology *t, const struct ips_topology *other,
+                        const unsigned *at)
+{
+    for (unsigned a = 0; a < t->gpus; a++)
+        for (unsigned b = 0; b < t->gpus; b++) {
+            enum ips_pair_class pair = ips_topology_class(t, a, b);
+            CHECK(pair == ips_topology_class(t, b, a), "%u and %u", a, b);
+            CHECK((pair == IPS_PAIR_LOC) == (a == b), "%u and %u", a, b);
+            CHECK(pair == ips_topology_class(other, at[a], at[b]), "%u and %u", a, b);
+        }
+}
+
+static void check_groups(const struct ips_topology *t)
+{
+    static struct ips_topo_group groups[IPS_TOPO_GROUPS];
+    unsigned count = ips_topology_groups(t, groups);
+    uint64_t all = (UINT64_C(1) << t->gpus) - 1, by_kind[4] = {0};
+    for (unsigned i = 0; i < count; i++) {
+        CHECK(groups[i].members && !(groups[i].members & ~all), "group %u", i);
+        CHECK(groups[i].kind == IPS_GROUP_SWITCH ||
+                  !(by_kind[groups[i].kind] & groups[i].members),
+              "a GPU in two groups of kind %d", groups[i].kind);
+        by_kind[groups[i].kind] |= groups[i].members;
+    }
+    CHECK(by_kind[IPS_GROUP_NUMA] == all, "a GPU in no node");
+}
+
+static int worse(struct ips_ring_cost a, struct ips_ring_cost b)
+{
+    return a.socket > b.socket || a.numa > b.numa || a.cpu > b.cpu;
+}
+
+static void check_cost(const struct ips_topology *t, const int *gpu_of,
+                       const unsigned *ring, unsigned ranks)
+{
+    struct ips_ring_cost least = ips_ring_cost(t, gpu_of, ring, ranks);
+    unsigned other[IPS_RING_RANKS], better = 0;
+    for (unsigned i = 0; i < ranks; i++)
+        other[i] = i;
+    for (unsigned i = 0; i < RANDOM_RINGS; i++) {
+        better += worse(least, ips_ring_cost(t, gpu_of, other, ranks));
+        shuffle(other, ranks); /* the first was device order */
+    }
+    CHECK(!better, "%u of %u rings are better in a count than %u %u %u", better,
+          RANDOM_RINGS, least.socket, least.numa, least.cpu);
+}
+
+/* Where each rank of the ring sits. */
+static void trace(const struct ips_topology *t, const int *gpu_of, const unsigned *ring,
+                  unsigned ranks, ips_address *ret)
+{
+    for (unsigned i = 0; i < ranks; i++)
+        ret[i] = gpu_of[ring[i]] < 0 ? -1 : t->device[gpu_of[ring[i]]].address;
+}
+
+static void check_ring(const struct ips_topology *t, const struct ips_topology *other,
+                       const unsigned *at)
+{
+    int gpu_of[IPS_RING_RANKS], other_of[IPS_RING_RANKS];
+    unsigned ring[IPS_RING_RANKS], again[IPS_RING_RANKS], rank_at[IPS_RING_RANKS];
+    ips_address one[IPS_RING_RANKS], two[IPS_RING_RANKS];
+    unsigned ranks = 1 + pick(MOST_GPUS);
+    uint64_t met = 0;
+    for (unsigned i = 0; i < ranks; i++) {
+        gpu_of[i] = pick(12) ? (int)pick(t->gpus) : -1;
+        rank_at[i] = i;
+    }
+    shuffle(rank_at, ranks);
+    for (unsigned i = 0; i < ranks; i++)
+        other_of[rank_at[i]] = gpu_of[i] < 0 ? -1 : (int)at[gpu_of[i]];
+    ips_ring_order(t, gpu_of, ranks, ring);
+    ips_ring_order(other, other_of, ranks, again);
+    for (unsigned i = 0; i < ranks; i++)
+        met |= UINT64_C(1) << ring[i];
+    CHECK(met == (UINT64_C(1) << ranks) - 1, "not every rank is in the ring");
+    trace(t, gpu_of, ring, ranks, one);
+    trace(other, other_of, again, ranks, two);
+    CHECK(!memcmp(one, two, ranks * sizeof *one), "numbering changes the ring");
+    check_cost(t, gpu_of, ring, ranks);
+}
+
+static void check_random(uint64_t seed)
+{
+    static struct ips_topology t, other;
+    unsigned at[IPS_TOPO_GPUS];
+    state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    make_machine(&t);
+    for (unsigned i = 0; i < t.gpus; i++)
+        at[i] = i;
+    shuffle(at, t.gpus);
+    renumber(&t, at, &other);
+    unsigned before = check_failures;
+    check_pairs(&t, &other, at);
+    check_groups(&t);
+    check_ring(&t, &other, at);
+    if (check_failures > before)
+        printf("machine %llu\n", (unsigned long long)seed);
+}
+
+static void check_words(void)
+{
+    static struct ips_topology t;
+    char text[8];
+    t = (struct ips_topology){.gpus = 2};
+    for (unsigned i = 0; i < 2; i++)
+        t.device[i] = (struct ips_topo_device){
+            .address = i, .numa = 0, .socket = 0, .parent = -1, .upstream = -1};
+    CHECK(!strcmp(ips_topology_word(&t, 0, 1, text), "PHB"), "%s", text);
+    t.nvlinks[0][1] = t.nvlinks[1][0] = 12;
+    CHECK(!strcmp(ips_topology_word(&t, 0, 1, text), "NV12"), "%s", text);
+    CHECK(!strcmp(ips_topology_word(&t, 0, 0, text), "LOC"), "%s", text);
+    t.nvlinks[0][1] = 0;
+    t.device[0].host = -1;
+    CHECK(!strcmp(ips_topology_word(&t, 0, 1, text), "?"), "%s", text);
+    t.device[1].numa = 1; /* across nodes, wherever it sits */
+    CHECK(!strcmp(ips_topology_word(&t, 0, 1, text), "SYS"), "%s", text);
+}
+
+static void check_rates(void)
+{
+    static const struct {
+        struct ips_link link;
+        unsigned mbps;
+    } rates[] = {{{2500, 16}, 4000},
+                 {{5000, 8}, 4000},
+                 {{16000, 16}, 31507},
+                 {{0, 0}, 0},
+                 {{64000, 16}, 121000}};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
+        CHECK(ips_link_rate(rates[i].link) == rates[i].mbps, "%u for row %zu",
+              ips_link_rate(rates[i].link), i);
+}
+
+int main(void)
+{
+    check_words();
+    check_rates();
+    for (uint64_t seed = 1; seed <= MACHINES; seed++)
+        check_random(seed);
+    return check_result();
+}

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "policy/policy.h"
+#include "tools/bench_pace.h"
 #include "tools/fleet.h"
 #include "tools/nccl.h"
 #include "tools/reference.h"
@@ -23,7 +24,10 @@ struct bench_options {
     uint32_t in_place;
     uint32_t beside; /* NCCL's own AllReduce on a second communicator, turn by turn */
     uint32_t simulated;
-    uint32_t wait_seconds; /* for one AllReduce, before the bench gives up */
+    uint32_t case_us;       /* for the timings of one case; 0: as long as they take */
+    uint32_t check_elems;   /* of a result that are compared with the reference; 0: all */
+    uint32_t measure_limit; /* of each hop, by a copy engine, before the cases */
+    uint32_t wait_seconds;  /* for one AllReduce, before the bench gives up */
 };
 
 struct bench_case {
@@ -36,7 +40,8 @@ struct bench_case {
 struct bench_result {
     uint32_t calls; /* of ncclAllReduce through the shim, replays not counted; 0: it is
                        not known yet how many it will be */
-    uint32_t samples;
+    struct bench_pace pace; /* of its timings */
+    double call_us;         /* first timing of one call, the slower side's */
     uint64_t wrong; /* elements, over all checks, and bytes written outside the output */
     uint32_t wrong_check;
     struct ips_mismatch first;
@@ -44,10 +49,25 @@ struct bench_result {
     double engine_us[BENCH_MAX_SAMPLES], nccl_us[BENCH_MAX_SAMPLES];
 };
 
+/* How a rank's bytes reach the next rank, and how fast a copy engine moves them there. */
+enum bench_hop {
+    BENCH_HOP_UNKNOWN,
+    BENCH_HOP_SAME_GPU,
+    BENCH_HOP_PEER,
+    BENCH_HOP_STAGED
+};
+struct bench_place {
+    char gpu[96]; /* its name */
+    int32_t ordinal, hop;
+    double copy_gb_s; /* GB are 10^9 bytes, as everywhere in a bench */
+};
+
 struct bench_page {
     struct fleet_sync sync;
     struct bench_options options;
     struct nccl_id id[2]; /* through the shim, and NCCL's own */
+    struct bench_place places[IPS_MAX_RANKS];
+    int32_t cuda_version, nccl_version; /* of the driver, and NCCL's own; 0: not known */
     uint32_t ncases;
     uint32_t done[IPS_MAX_RANKS]; /* cases that a rank has finished */
     uint32_t reported;            /* cases that the parent has printed */
@@ -97,6 +117,12 @@ struct bench_plan {
     const char *json;
     int device; /* enum place_device */
     int no_nccl, summary, graph;
+    int vs_nccl;      /* the matrix of eager and captured cases, with bounds */
+    int sizes_given;  /* by the user */
+    uint32_t seconds; /* that the matrix may take */
+    const char *plot;
+    const char *transports[1]; /* each a run of its own, as each number of ranks is */
+    unsigned ntransports;
 };
 
 /* Reads the command line. -1: go on; otherwise the exit status (usage, or --help). */
@@ -140,14 +166,23 @@ struct bench_row {
     struct bench_took took; /* rank 0's; all ranks' are compared with it */
     unsigned channels;      /* as the policy says; 0 for NCCL */
     uint64_t wrong;
-    int differ;                       /* ranks hold different outputs */
-    double engine_us, nccl_us, ratio; /* medians; 0 when not measured */
+    int differ; /* ranks hold different outputs */
+    const struct bench_page *page;
+    const char *transport;
+    unsigned iters;                   /* calls in one sample */
+    struct bench_spread engine, nccl; /* us; 0 when not measured */
+    double ratio;                     /* median of the pairs' */
+    int bounded;                      /* there are enough pairs for a bound */
+    double ratio_low, ratio_high;
+    double engine_us[BENCH_MAX_SAMPLES], nccl_us[BENCH_MAX_SAMPLES]; /* as taken */
 };
 
 struct bench_report {
     FILE *json;
     unsigned rows;
     int simulated, beside;
+    int vs_nccl;           /* rows go to bench_vs.c */
+    const char *transport; /* of the rows to come */
 };
 
 /* Joins measurements, checks, policy and traces of one case into a row, prints it, and
@@ -157,6 +192,8 @@ int bench_join_row(struct bench_page *page, unsigned index, struct bench_trace *
 
 void bench_report_begin(struct bench_report *report, const struct bench_plan *plan,
                         unsigned ranks);
+/* A quoted text, without what JSON may not hold; null for NULL. */
+void bench_json_text(FILE *json, const char *text);
 void bench_report_row(struct bench_report *report, const struct bench_row *row);
 void bench_report_end(struct bench_report *report);
 

@@ -9,6 +9,7 @@
 #include "tools/tool.h"
 
 #define POISON 0xa5
+#define WINDOWS 16 /* of a result of which a part is compared */
 
 /* One AllReduce, or several of them, as they are enqueued for one measurement. */
 struct batch {
@@ -91,6 +92,30 @@ static uint64_t damaged(const struct bench_rank *r, const unsigned char *output,
     return count;
 }
 
+/* Compares the whole result, or windows that are spread over it: the reference takes the
+ * host far longer than the GPU takes for the AllReduce. */
+static uint64_t compare(const struct bench_rank *r, const struct ips_payload *payload,
+                        uint64_t count, const unsigned char *at,
+                        struct ips_mismatch *ret_first)
+{
+    uint64_t most = r->page->options.check_elems, wrong = 0;
+    if (!most || count <= most)
+        return ips_payload_check(payload, 0, count, at, ret_first);
+    for (unsigned i = 0; i < WINDOWS; i++) {
+        uint64_t length = most / WINDOWS;
+        uint64_t start = (count - length) / (WINDOWS - 1) * i;
+        if (i == WINDOWS - 1)
+            start = count - length;
+        struct ips_mismatch first;
+        uint64_t more = ips_payload_check(
+            payload, start, length, at + start * ips_type_bytes(payload->type), &first);
+        if (more && !wrong)
+            *ret_first = first;
+        wrong += more;
+    }
+    return wrong;
+}
+
 static int check_once(struct batch *b, unsigned index, unsigned check,
                       gpu_graph_exec graph)
 {
@@ -112,7 +137,7 @@ static int check_once(struct batch *b, unsigned index, unsigned check,
         return -1;
 
     struct ips_mismatch first;
-    uint64_t wrong = ips_payload_check(&payload, 0, b->c->count, at, &first);
+    uint64_t wrong = compare(r, &payload, b->c->count, at, &first);
     if (wrong && !result->wrong) {
         result->first = first;
         result->wrong_check = check;
@@ -147,30 +172,49 @@ static int time_once(struct batch *b, gpu_graph_exec graph, double *ret_us)
     return 0;
 }
 
-/* Engine and NCCL take turns, so that a drift of the machine meets both. */
-static int time_case(struct bench_rank *r, unsigned index)
+/* Both sides as they are timed. */
+struct pair {
+    struct batch side[2]; /* through the shim, and NCCL's own */
+    gpu_graph_exec graph[2];
+    unsigned nsides;
+};
+
+static int warm_up(struct bench_rank *r, struct pair *pair)
 {
-    const struct bench_options *options = &r->page->options;
-    struct bench_result *result = bench_result(r->page, index, r->rank);
-    struct batch sides[2] = {make_batch(r, index, 0, options->iters),
-                             make_batch(r, index, 1, options->iters)};
-    gpu_graph_exec graphs[2] = {NULL, NULL};
-    unsigned nsides = options->beside ? 2 : 1;
     int error = 0;
-    for (unsigned side = 0; side < nsides && !error; side++) {
-        struct batch warm = sides[side];
-        warm.calls = options->warmup;
-        error = capture(&sides[side], &graphs[side]) || launch(&warm, NULL);
-        if (!error && graphs[side])
-            error = launch(&sides[side], graphs[side]);
+    for (unsigned i = 0; i < pair->nsides && !error; i++) {
+        struct batch warm = pair->side[i];
+        warm.calls = r->page->options.warmup;
+        error = launch(&warm, NULL);
     }
-    for (unsigned s = 0; s < options->samples && !error; s++)
-        for (unsigned side = 0; side < nsides && !error; side++)
-            error = time_once(&sides[side], graphs[side],
-                              side ? &result->nccl_us[s] : &result->engine_us[s]);
-    for (unsigned side = 0; side < nsides; side++)
-        drop(r, graphs[side]);
-    return error ? -1 : 0;
+    return error;
+}
+
+/* All ranks time one call of each side, and take the pace that suits the slowest. */
+static int agree_pace(struct bench_rank *r, unsigned index, struct pair *pair)
+{
+    const struct bench_options *o = &r->page->options;
+    struct bench_result *own = bench_result(r->page, index, r->rank);
+    own->pace = (struct bench_pace){o->iters, o->samples};
+    if (!o->case_us)
+        return 0;
+    for (unsigned i = 0; i < pair->nsides; i++) {
+        struct batch one = pair->side[i];
+        double us;
+        one.calls = 1;
+        if (time_once(&one, NULL, &us))
+            return -1;
+        own->call_us = us > own->call_us ? us : own->call_us;
+    }
+    if (fleet_barrier(&r->page->sync))
+        return -1;
+    double slowest = 0;
+    for (unsigned rank = 0; rank < r->page->sync.nranks; rank++) {
+        double us = bench_result(r->page, index, rank)->call_us;
+        slowest = us > slowest ? us : slowest;
+    }
+    own->pace = bench_pace_of(o->case_us, slowest, own->pace);
+    return 0;
 }
 
 /* Tells the parent how many calls of the case it will find in the trace. */
@@ -178,11 +222,53 @@ static void announce_calls(struct bench_rank *r, unsigned index)
 {
     const struct bench_options *o = &r->page->options;
     struct bench_result *result = bench_result(r->page, index, r->rank);
-    unsigned graph = r->page->cases[index].graph;
-    unsigned timed = o->samples ? o->warmup + o->iters * (graph ? 1 : o->samples) : 0;
-    result->samples = o->samples;
+    const struct bench_pace *pace = &result->pace;
+    unsigned graph = r->page->cases[index].graph, timed = 0;
+    if (o->samples)
+        timed = o->warmup + (o->case_us != 0) + pace->iters * (graph ? 1 : pace->samples);
     __atomic_store_n(&result->calls, timed + (graph ? 2 : BENCH_CHECKS),
                      __ATOMIC_RELEASE);
+}
+
+static int capture_sides(struct pair *pair, unsigned calls)
+{
+    int error = 0;
+    for (unsigned i = 0; i < pair->nsides && !error; i++) {
+        pair->side[i].calls = calls;
+        error = capture(&pair->side[i], &pair->graph[i]);
+        if (!error && pair->graph[i])
+            error = launch(&pair->side[i], pair->graph[i]);
+    }
+    return error;
+}
+
+/* Engine and NCCL take turns, so that a drift of the machine meets both, and change who
+ * begins, so that being second favours neither. */
+static int take_samples(struct bench_result *result, struct pair *pair)
+{
+    int error = 0;
+    for (unsigned s = 0; s < result->pace.samples && !error; s++)
+        for (unsigned turn = 0; turn < pair->nsides && !error; turn++) {
+            unsigned side = pair->nsides == 2 ? (turn + s) % 2 : 0;
+            error = time_once(&pair->side[side], pair->graph[side],
+                              side ? &result->nccl_us[s] : &result->engine_us[s]);
+        }
+    return error;
+}
+
+static int time_case(struct bench_rank *r, unsigned index)
+{
+    struct bench_result *result = bench_result(r->page, index, r->rank);
+    struct pair pair = {.side = {make_batch(r, index, 0, 1), make_batch(r, index, 1, 1)},
+                        .nsides = r->page->options.beside ? 2 : 1};
+    int error = warm_up(r, &pair) || agree_pace(r, index, &pair);
+    if (!error) {
+        announce_calls(r, index);
+        error = capture_sides(&pair, result->pace.iters) || take_samples(result, &pair);
+    }
+    for (unsigned side = 0; side < pair.nsides; side++)
+        drop(r, pair.graph[side]);
+    return error ? -1 : 0;
 }
 
 /* Checked with one payload before the timing, and with others after it: eagerly, or as
@@ -191,7 +277,8 @@ int bench_run_case(struct bench_rank *r, unsigned index)
 {
     struct batch one = make_batch(r, index, 0, 1);
     gpu_graph_exec graph = NULL;
-    announce_calls(r, index);
+    if (!r->page->options.samples)
+        announce_calls(r, index);
     int error = check_once(&one, index, 0, NULL);
     if (!error && r->page->options.samples)
         error = time_case(r, index);

@@ -6,28 +6,33 @@
 #include "shim/settings.h"
 #include "tools/bench.h"
 #include "tools/bench_stats.h"
+#include "tools/bench_vs.h"
 #include "tools/tool.h"
 
 /* The slowest rank of each sample; the median of the samples, and of the pairs' ratios.
  */
 static void join_times(struct bench_page *page, unsigned index, struct bench_row *row)
 {
-    unsigned samples = bench_result(page, index, 0)->samples;
-    double engine[BENCH_MAX_SAMPLES] = {0}, nccl[BENCH_MAX_SAMPLES] = {0};
-    double ratio[BENCH_MAX_SAMPLES] = {0};
-    for (unsigned s = 0; s < samples; s++) {
+    const struct bench_pace *pace = &bench_result(page, index, 0)->pace;
+    double ratio[BENCH_MAX_SAMPLES] = {0}, sorted[BENCH_MAX_SAMPLES];
+    for (unsigned s = 0; s < pace->samples; s++) {
         for (unsigned r = 0; r < page->sync.nranks; r++) {
             const struct bench_result *result = bench_result(page, index, r);
-            if (result->engine_us[s] > engine[s])
-                engine[s] = result->engine_us[s];
-            if (result->nccl_us[s] > nccl[s])
-                nccl[s] = result->nccl_us[s];
+            if (result->engine_us[s] > row->engine_us[s])
+                row->engine_us[s] = result->engine_us[s];
+            if (result->nccl_us[s] > row->nccl_us[s])
+                row->nccl_us[s] = result->nccl_us[s];
         }
-        ratio[s] = nccl[s] > 0 ? engine[s] / nccl[s] : 0;
+        ratio[s] = row->nccl_us[s] > 0 ? row->engine_us[s] / row->nccl_us[s] : 0;
     }
-    row->engine_us = bench_spread_of(engine, samples).median;
-    row->nccl_us = bench_spread_of(nccl, samples).median;
-    row->ratio = bench_spread_of(ratio, samples).median;
+    memcpy(sorted, row->engine_us, sizeof sorted);
+    row->engine = bench_spread_of(sorted, pace->samples);
+    memcpy(sorted, row->nccl_us, sizeof sorted);
+    row->nccl = bench_spread_of(sorted, pace->samples);
+    row->ratio = bench_spread_of(ratio, pace->samples).median;
+    row->bounded =
+        bench_median_bounds(ratio, pace->samples, &row->ratio_low, &row->ratio_high);
+    row->iters = pace->iters;
 }
 
 static void join_checks(struct bench_page *page, unsigned index, struct bench_row *row)
@@ -102,13 +107,20 @@ int bench_join_row(struct bench_page *page, unsigned index, struct bench_trace *
     unsigned nranks = page->sync.nranks;
     struct ips_decision says =
         ips_policy_decide(&ips_settings()->policy, nranks, c->count, c->type, c->op);
-    struct bench_row row = {.c = c, .ranks = nranks, .took = traces[0].took[index]};
+    struct bench_row row = {.c = c,
+                            .ranks = nranks,
+                            .took = traces[0].took[index],
+                            .page = page,
+                            .transport = report->transport};
     int fine = 1;
     if (row.took.route == IPS_ROUTE_ENGINE)
         row.channels = says.channels;
     join_times(page, index, &row);
     join_checks(page, index, &row);
-    bench_report_row(report, &row);
+    if (report->vs_nccl)
+        bench_vs_row(report, &row);
+    else
+        bench_report_row(report, &row);
     explain_wrong(page, index);
     for (unsigned r = 0; r < nranks; r++)
         fine &= trace_agrees(&traces[r], index, &row.took);

@@ -12,6 +12,8 @@
 #define UNSET UINT32_MAX
 #define MOST_SIZES 64
 #define MOST_CASES 4096
+#define MOST_SIMULATED (64 << 10) /* bytes, of a matrix whose sizes nobody gave */
+#define TIMED_SHARE 0.5           /* of --seconds; the rest is set-up and checks */
 
 static const char help[] =
     "usage: ipcshim bench [OPTIONS]\n\n"
@@ -36,6 +38,17 @@ static const char help[] =
     "  --seed N             of the input data (default: from the clock)\n"
     "  --summary            rank 0 prints the shim's summary at the end\n"
     "  --json FILE          also write the rows there\n"
+    "  --vs-nccl            the whole matrix beside NCCL: eager and captured, by default "
+    "2, 4\n"
+    "                       and 8 ranks, 8 B to 256M (simulated: to 64K), 25 samples; "
+    "with\n"
+    "                       quartiles, and the ratio's 95 % bound. What the engine does "
+    "not\n"
+    "                       take is NCCL twice: see IPCSHIM_MAX_BYTES\n"
+    "  --seconds N          that the matrix may take, roughly (default 240)\n"
+    "  --plot FILE          draw it, as .svg, .png or .pdf; needs matplotlib, and "
+    "writes\n"
+    "                       FILE.json unless --json names another\n"
     "  --device D           auto (default), gpu or sim\n\n"
     "The exit status is 1 when any element is wrong, any rank disagrees, or the shim did "
     "not\n"
@@ -43,6 +56,7 @@ static const char help[] =
 
 struct lists {
     uint64_t sizes[MOST_SIZES], min, max, factor;
+    int max_given;
     unsigned nsizes;
     int types[IPS_TYPES], ops[IPS_OPS];
     unsigned ntypes, nops;
@@ -126,6 +140,9 @@ static const struct option options[] = {{"ranks", required_argument, NULL, 'n'},
                                         {"json", required_argument, NULL, 'j'},
                                         {"device", required_argument, NULL, 'd'},
                                         {"summary", no_argument, NULL, 'u'},
+                                        {"vs-nccl", no_argument, NULL, 'v'},
+                                        {"seconds", required_argument, NULL, 'l'},
+                                        {"plot", required_argument, NULL, 'q'},
                                         {"help", no_argument, NULL, 'h'},
                                         {0}};
 
@@ -154,12 +171,15 @@ static int take(struct bench_plan *plan, struct lists *lists, int letter, char *
     case 'n':
         return each_word(value, add_rank, plan) != NULL;
     case 'b':
+        plan->sizes_given = 1;
         return tool_parse_size(value, &lists->min);
     case 'e':
+        plan->sizes_given = lists->max_given = 1;
         return tool_parse_size(value, &lists->max);
     case 'f':
         return tool_parse_number(value, 2, 1024, &lists->factor);
     case 's':
+        plan->sizes_given = 1;
         return each_word(value, add_size, lists) != NULL;
     case 't':
         return each_word(value, add_type, lists) != NULL;
@@ -175,6 +195,8 @@ static int take(struct bench_plan *plan, struct lists *lists, int letter, char *
         return tool_parse_number(value, 0, 1 << 20, &o->offset_elems);
     case 'r':
         return tool_parse_number(value, 0, UINT64_MAX, &o->seed);
+    case 'l':
+        return read_number(value, 1, 86400, &plan->seconds);
     case 'd':
         return (plan->device = place_parse_device(value)) < 0;
     }
@@ -191,6 +213,10 @@ static void take_flag(struct bench_plan *plan, int letter, char *value)
         plan->no_nccl = 1;
     else if (letter == 'u')
         plan->summary = 1;
+    else if (letter == 'v')
+        plan->vs_nccl = 1;
+    else if (letter == 'q')
+        plan->plot = value;
     else if (letter == 'j')
         plan->json = value;
 }
@@ -210,35 +236,75 @@ static int make_sizes(struct lists *lists)
     return 0;
 }
 
-static int make_cases(struct bench_plan *plan, struct lists *lists)
+static void add_cases(struct bench_plan *plan, const struct lists *lists, uint32_t graph)
 {
-    if (make_sizes(lists))
-        return tool_fail(
-            "bench: --min must be from 1 to --max, and give at most %d sizes",
-            MOST_SIZES);
-    unsigned most = lists->ntypes * lists->nops * lists->nsizes;
-    if (most > MOST_CASES)
-        return tool_fail("bench: %u cases are more than %d: name fewer", most,
-                         MOST_CASES);
-    plan->cases = calloc(most, sizeof *plan->cases);
-    if (!plan->cases)
-        return tool_fail("bench: no memory");
     for (unsigned t = 0; t < lists->ntypes; t++)
         for (unsigned o = 0; o < lists->nops; o++)
             for (unsigned s = 0; s < lists->nsizes; s++) {
                 uint64_t bytes = lists->sizes[s];
                 unsigned size = ips_type_bytes(lists->types[t]);
                 struct bench_case c = {bytes && bytes < size ? 1 : bytes / size,
-                                       lists->types[t], lists->ops[o],
-                                       (uint32_t)plan->graph};
+                                       lists->types[t], lists->ops[o], graph};
                 plan->cases[plan->ncases++] = c;
             }
+}
+
+static int make_cases(struct bench_plan *plan, struct lists *lists)
+{
+    if (make_sizes(lists))
+        return tool_fail(
+            "bench: --min must be from 1 to --max, and give at most %d sizes",
+            MOST_SIZES);
+    unsigned most = lists->ntypes * lists->nops * lists->nsizes * (plan->vs_nccl ? 2 : 1);
+    if (most > MOST_CASES)
+        return tool_fail("bench: %u cases are more than %d: name fewer", most,
+                         MOST_CASES);
+    plan->cases = calloc(most, sizeof *plan->cases);
+    if (!plan->cases)
+        return tool_fail("bench: no memory");
+    if (plan->vs_nccl)
+        add_cases(plan, lists, 0);
+    add_cases(plan, lists, plan->vs_nccl || plan->graph);
+    return -1;
+}
+
+/* What was left open of the ranks, types and so on. */
+static void fill_lists(struct bench_plan *plan, struct lists *lists)
+{
+    if (!plan->nranks) {
+        plan->ranks[plan->nranks++] = 2;
+        for (unsigned ranks = 4; plan->vs_nccl && ranks <= 8; ranks *= 2)
+            plan->ranks[plan->nranks++] = ranks;
+    }
+    if (!lists->ntypes)
+        lists->types[lists->ntypes++] = IPS_FLOAT32;
+    if (!lists->nops)
+        lists->ops[lists->nops++] = IPS_SUM;
+    if (!lists->max_given)
+        lists->max = plan->vs_nccl ? 256 << 20 : 16 << 20;
+    plan->transports[plan->ntransports++] = "ipc"; /* the only one there is */
+}
+
+/* Options that only the matrix knows, and one that it does not. */
+static int check_matrix(struct bench_plan *plan)
+{
+    if (!plan->vs_nccl && (plan->plot || plan->seconds))
+        return tool_fail("bench: --plot and --seconds belong to --vs-nccl");
+    if (plan->vs_nccl && plan->no_nccl)
+        return tool_fail("bench: --vs-nccl without NCCL has nothing to compare with");
+    if (plan->plot && !plan->json) {
+        static char beside[4096];
+        if ((size_t)snprintf(beside, sizeof beside, "%s.json", plan->plot) >=
+            sizeof beside)
+            return tool_fail("bench: the name for --plot is too long");
+        plan->json = beside;
+    }
     return -1;
 }
 
 int bench_plan_parse(struct bench_plan *plan, int argc, char **argv)
 {
-    struct lists lists = {.min = 8, .max = 16 << 20, .factor = 2};
+    struct lists lists = {.min = 8, .factor = 2};
     int letter;
     *plan = (struct bench_plan){.device = PLACE_AUTO,
                                 .options = {.iters = UNSET,
@@ -260,25 +326,53 @@ int bench_plan_parse(struct bench_plan *plan, int argc, char **argv)
     if (optind < argc)
         return tool_fail("bench: \"%s\" is not an option: see ipcshim bench --help",
                          argv[optind]);
-    if (!plan->nranks)
-        plan->ranks[plan->nranks++] = 2;
-    if (!lists.ntypes)
-        lists.types[lists.ntypes++] = IPS_FLOAT32;
-    if (!lists.nops)
-        lists.ops[lists.nops++] = IPS_SUM;
+    fill_lists(plan, &lists);
+    int status = check_matrix(plan);
+    if (status >= 0)
+        return status;
     return make_cases(plan, &lists);
+}
+
+/* On the stand-in nobody waits for large messages that he did not ask for. */
+static void drop_large(struct bench_plan *plan)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < plan->ncases; i++) {
+        const struct bench_case *c = &plan->cases[i];
+        if (c->count * ips_type_bytes(c->type) <= MOST_SIMULATED)
+            plan->cases[kept++] = *c;
+    }
+    plan->ncases = kept;
+}
+
+static void settle_matrix(struct bench_plan *plan, int simulated)
+{
+    struct bench_options *o = &plan->options;
+    if (simulated && !plan->sizes_given)
+        drop_large(plan);
+    if (o->samples == UNSET)
+        o->samples = simulated ? BENCH_STATS_LEAST : 25;
+    if (!plan->seconds)
+        plan->seconds = 240;
+    double share = plan->seconds * 1e6 * TIMED_SHARE /
+                   (plan->ncases * plan->nranks * plan->ntransports);
+    o->case_us = share < 1 ? 1 : share > 1e9 ? 1000000000 : (uint32_t)share;
+    o->check_elems = 1 << 20;
+    o->measure_limit = 1;
 }
 
 void bench_plan_settle(struct bench_plan *plan, int simulated)
 {
     struct bench_options *o = &plan->options;
     o->simulated = (uint32_t)simulated;
+    if (plan->vs_nccl)
+        settle_matrix(plan, simulated);
     if (o->iters == UNSET)
         o->iters = simulated ? 1 : 20;
     if (o->warmup == UNSET)
         o->warmup = simulated ? 0 : 5;
     if (o->samples == UNSET)
         o->samples = simulated ? 1 : 7;
-    o->beside = !plan->no_nccl && !simulated;
+    o->beside = plan->vs_nccl || (!plan->no_nccl && !simulated);
     o->wait_seconds = 120;
 }

@@ -109,7 +109,7 @@ int cmd_bench_rank(int argc, char **argv)
     if (!r.page)
         return tool_fail("cannot map the bench's page");
     int error = open_nccl(&r) || device_open(&r.device, r.rank) || make_buffers(&r) ||
-                make_comms(&r);
+                make_comms(&r) || bench_look_around(&r);
     for (unsigned i = 0; i < r.page->ncases && !error; i++)
         error = bench_run_case(&r, i) || fleet_barrier(&r.page->sync);
     if (error) /* peers may be gone, and a kernel hang: nothing may wait for them */

@@ -25,6 +25,10 @@ struct bench_rank {
  * may be gone then, and nothing may wait for them. */
 int bench_run_case(struct bench_rank *rank, unsigned index);
 
+/* Writes what this rank knows of its machine into the page; one rank after the other, so
+ * that none disturbs another's measurement. Not 0 when a rank has failed. */
+int bench_look_around(struct bench_rank *rank);
+
 /* 0, or -1 after printing NCCL's text. */
 int bench_nccl_check(const struct nccl_api *api, int error, const char *what);
 

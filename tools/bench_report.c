@@ -35,8 +35,12 @@ void bench_report_begin(struct bench_report *report, const struct bench_plan *pl
     printf("  why\n");
 }
 
-static void json_text(FILE *json, const char *text)
+void bench_json_text(FILE *json, const char *text)
 {
+    if (!text) {
+        fprintf(json, "null");
+        return;
+    }
     fputc('"', json);
     for (; *text; text++) {
         if (*text == '"' || *text == '\\')
@@ -59,26 +63,24 @@ static void json_row(struct bench_report *report, const struct bench_row *row,
             (unsigned long long)(row->c->count * ips_type_bytes(row->c->type)),
             (unsigned long long)row->c->count, ips_type_name(row->c->type),
             ips_op_name(row->c->op), took->route == IPS_ROUTE_ENGINE ? "engine" : "nccl");
-    if (took->proto < 0)
-        fprintf(json, "null");
-    else
-        fprintf(json, "\"%s\"", ips_proto_name(took->proto));
+    bench_json_text(json, ips_proto_name(took->proto));
     fprintf(json,
             ", \"channels\": %u, \"us\": %.3f, \"algbw\": %.3f, \"busbw\": %.3f, "
             "\"wrong\": %llu, \"ranks_differ\": %s, ",
-            row->channels, row->engine_us, algbw, busbw, (unsigned long long)row->wrong,
-            row->differ ? "true" : "false");
+            row->channels, row->engine.median, algbw, busbw,
+            (unsigned long long)row->wrong, row->differ ? "true" : "false");
     if (report->beside)
-        fprintf(json, "\"nccl_us\": %.3f, \"ratio\": %.4f, ", row->nccl_us, row->ratio);
+        fprintf(json, "\"nccl_us\": %.3f, \"ratio\": %.4f, ", row->nccl.median,
+                row->ratio);
     fprintf(json, "\"reason\": ");
-    json_text(json, took->reason);
+    bench_json_text(json, took->reason);
     fputc('}', json);
 }
 
 void bench_report_row(struct bench_report *report, const struct bench_row *row)
 {
     uint64_t bytes = row->c->count * ips_type_bytes(row->c->type);
-    double algbw = row->engine_us > 0 ? (double)bytes / row->engine_us * 1e-3 : 0;
+    double algbw = row->engine.median > 0 ? (double)bytes / row->engine.median * 1e-3 : 0;
     double busbw = algbw * 2 * (row->ranks - 1) / row->ranks;
     const char *proto = ips_proto_name(row->took.proto);
     char errors[32] = "ok";
@@ -94,9 +96,9 @@ void bench_report_row(struct bench_report *report, const struct bench_row *row)
         printf(" %2u", row->channels);
     else
         printf("  -");
-    printf(" %10.2f %7.3f %7.3f  %-8s", row->engine_us, algbw, busbw, errors);
+    printf(" %10.2f %7.3f %7.3f  %-8s", row->engine.median, algbw, busbw, errors);
     if (report->beside)
-        printf(" %10.2f %6.2f", row->nccl_us, row->ratio);
+        printf(" %10.2f %6.2f", row->nccl.median, row->ratio);
     printf("  %s\n", row->took.reason);
     fflush(stdout);
     if (report->json)
@@ -106,6 +108,6 @@ void bench_report_row(struct bench_report *report, const struct bench_row *row)
 
 void bench_report_end(struct bench_report *report)
 {
-    if (report->json)
+    if (report->json && (report->rows || !report->vs_nccl))
         fprintf(report->json, "\n]\n}\n");
 }

@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tools/bench.h"
 #include "tools/bench_host.h"
+#include "tools/bench_vs.h"
 #include "tools/place.h"
 #include "tools/tool.h"
 
@@ -197,6 +197,14 @@ static int open_page(struct run *run, int *ret_fd)
     return 0;
 }
 
+static void begin_table(const struct run *run)
+{
+    if (run->plan->vs_nccl)
+        bench_vs_begin(run->report, run->plan, run->ranks, run->report->transport);
+    else
+        bench_report_begin(run->report, run->plan, run->ranks);
+}
+
 static int bench_with(const struct bench_plan *plan, unsigned ranks,
                       struct bench_report *report)
 {
@@ -208,7 +216,7 @@ static int bench_with(const struct bench_plan *plan, unsigned ranks,
     if (!status)
         status = open_page(&run, &fd);
     if (!status) {
-        bench_report_begin(report, plan, ranks);
+        begin_table(&run);
         status = run_ranks(&run, fd);
     }
     for (unsigned r = 0; r < ranks; r++)
@@ -218,6 +226,19 @@ static int bench_with(const struct bench_plan *plan, unsigned ranks,
     if (fd >= 0)
         close(fd);
     return status ? status : run.failed;
+}
+
+static int bench_all(const struct bench_plan *plan, struct bench_report *report)
+{
+    int status = 0;
+    for (unsigned t = 0; t < plan->ntransports; t++)
+        for (unsigned i = 0; i < plan->nranks; i++) {
+            report->transport = plan->transports[t];
+            int failed = bench_with(plan, plan->ranks[i], report);
+            if (failed)
+                status = failed;
+        }
+    return status;
 }
 
 int cmd_bench(int argc, char **argv)
@@ -234,17 +255,17 @@ int cmd_bench(int argc, char **argv)
     if (device < 0 || place_preload())
         return TOOL_USAGE;
     bench_plan_settle(&plan, device == PLACE_SIM);
+    report.vs_nccl = plan.vs_nccl;
+    if (plan.plot && bench_plot(NULL, NULL)) /* not found out after minutes */
+        return TOOL_USAGE;
     if (plan.json && !(report.json = fopen(plan.json, "we")))
         return tool_fail("cannot write %s: %s", plan.json, strerror(errno));
-    status = 0;
-    for (unsigned i = 0; i < plan.nranks; i++) {
-        int failed = bench_with(&plan, plan.ranks[i], &report);
-        if (failed)
-            status = failed;
-    }
+    status = bench_all(&plan, &report);
     bench_report_end(&report);
     if (report.json && fclose(report.json))
         status = tool_fail("cannot write %s: %s", plan.json, strerror(errno));
+    if (plan.plot && report.rows && bench_plot(plan.json, plan.plot) && !status)
+        status = TOOL_FAILED;
     if (status)
         fprintf(stderr, "ipcshim: bench FAILED%s%s\n",
                 own_directory[0] ? ", traces kept in " : "", own_directory);

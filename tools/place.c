@@ -69,6 +69,16 @@ const char *place_simgpu(void)
     return NULL;
 }
 
+const char *place_plot(void)
+{
+    static char found[PATH_MAX];
+    const char *own = own_directory();
+    if (try_path(found, "%s/ipcshim-plot", own))
+        return found;
+    fprintf(stderr, "ipcshim: no ipcshim-plot in %s: build or install it\n", own);
+    return NULL;
+}
+
 int place_parse_device(const char *text)
 {
     if (!strcmp(text, "auto"))

@@ -11,6 +11,9 @@ enum place_device { PLACE_AUTO, PLACE_GPU, PLACE_SIM };
 const char *place_shim(void);
 const char *place_simgpu(void);
 
+/* ipcshim-plot, beside this executable. */
+const char *place_plot(void);
+
 /* "auto", "gpu" or "sim"; -1 for anything else. */
 int place_parse_device(const char *text);
 

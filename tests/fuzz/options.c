@@ -41,6 +41,7 @@ static void check_plan(struct bench_plan *plan)
         MUST(c->count <= UINT64_MAX / ips_type_bytes(c->type));
     }
     MUST(o->iters >= 1 && o->iters <= 10000 && o->warmup <= 10000);
+    MUST(!plan->vs_nccl || (o->beside && o->case_us && (!plan->plot || plan->json)));
     MUST(o->samples <= BENCH_MAX_SAMPLES && o->offset_elems <= 1 << 20);
 }
 

@@ -4,7 +4,9 @@
 import json
 import os
 import pathlib
+import re
 import signal
+import statistics
 import subprocess
 import tempfile
 import time
@@ -161,6 +163,104 @@ def bench_notices():
     h.expect(any("element 1023" in line for line in result.stderr), "which one", result)
 
 
+def matrix(*arguments, code=0, env=None):
+    """A matrix on the stand-in: the result, and what it wrote as JSON."""
+    with tempfile.TemporaryDirectory() as name:
+        path = os.path.join(name, "matrix.json")
+        result = command("bench", "--device", "sim", "--vs-nccl", "--json", path, *arguments,
+                         env=env)
+        h.expect(result.code == code, f"matrix {' '.join(arguments)}", result)
+        with open(path, encoding="utf-8") as file:
+            return result, json.load(file)
+
+
+def check_matrix_head(report, result):
+    h.expect(report["format"] == "ipcshim-vs-nccl-1" and report["simulated"] is True and
+             "not performance" in report["note"], "label", result)
+    h.expect(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", report["date"]), "date", result)
+    h.expect(report["machine"]["cores"] >= 1 and "simgpu" in report["machine"]["gpus"][0],
+             "machine", result)
+    h.expect(report["environment"]["NCCL_MAX_CTAS"] == "5" == report["nccl_max_ctas"] and
+             "IPCSHIM_TRACE" in report["environment"], "environment", result)
+    h.expect(report["nccl"] and report["cuda"] and "sign test" in report["method"], "versions",
+             result)
+
+
+def check_matrix_row(row, result):
+    for key in ("us", "nccl_us"):
+        time, samples = row[key], row[key]["samples"]
+        h.expect(len(samples) == 7 and min(samples) > 0, f"{key}: {row}", result)
+        h.expect(abs(time["median"] - statistics.median(samples)) < 0.01 and
+                 (time["min"], time["max"]) == (min(samples), max(samples)), f"{row}", result)
+    for key in ("ratio", "ratio_bound", "algbw_gb_s", "limit_percent", "limit_gb_s"):
+        h.expect(row[key] is None, f"{key} of simulated times", result)
+    taken = row["bytes"] <= 4096
+    h.expect((row["route"], row["protocol"], row["transport"], row["channels"] > 0) ==
+             (("engine", "LL", "ipc", True) if taken else ("nccl", None, None, False)),
+             f"{row}", result)
+    h.expect(row["wrong"] == 0 and not row["ranks_differ"] and row["iters"] == 2, f"{row}",
+             result)
+
+
+def bench_matrix():
+    env = {"IPCSHIM_MAX_BYTES": "4K", "NCCL_MAX_CTAS": "5"}
+    result, report = matrix("--ranks", "2,3", "--sizes", "8,4K,5M", "--samples", "7", "--iters",
+                            "2", env=env)
+    check_matrix_head(report, result)
+    got = [(r["ranks"], r["mode"], r["bytes"]) for r in report["rows"]]
+    h.expect(got == [(n, mode, size) for n in (2, 3) for mode in ("eager", "graph")
+                     for size in (8, 4096, 5 << 20)], f"{got}", result)
+    for row in report["rows"]:
+        check_matrix_row(row, result)
+    heads = [line for line in result.stdout if line.startswith("#")]
+    h.expect(len(heads) == 2 and all("not performance" in line for line in heads), "label", result)
+
+
+def bench_matrix_in_time():
+    """Slow cases are timed less often, and still often enough for a bound."""
+    result, report = matrix("--ranks", "2", "--sizes", "8,2M", "--seconds", "1", "--iters", "50",
+                            "--samples", "9")
+    small, large = (next(r for r in report["rows"] if r["bytes"] == size)
+                    for size in (8, 2 << 20))
+    h.expect(large["iters"] < small["iters"] <= 50, "iterations", result)
+    h.expect(6 <= len(large["us"]["samples"]) <= 9, "samples", result)
+
+
+def bench_matrix_notices():
+    """Also where only windows of a result are compared."""
+    env = {"IPCSHIM_ENABLE": "0", "IPCSHIM_NCCL_LIB": os.environ["IPS_LIAR"],
+           "IPS_LIAR_NCCL": os.path.join(h.SIMGPU, "libnccl.so.2")}
+    result, report = matrix("--ranks", "2", "--sizes", "5M", env=env, code=1)
+    h.expect([row["wrong"] for row in report["rows"]] == [6, 6], "rows", result)
+    h.expect(sum("WRONG 6" in line for line in result.stdout) == 2, "table", result)
+
+
+def bench_matrix_options():
+    for arguments, words in ((["--plot", "x.svg"], "--vs-nccl"), (["--seconds", "9"], "--vs-nccl"),
+                             (["--vs-nccl", "--no-nccl"], "nothing to compare")):
+        result = command("bench", *arguments)
+        h.expect(result.code == 2 and words in result.stderr[0], f"{arguments}", result)
+
+
+def bench_plot():
+    with tempfile.TemporaryDirectory() as name:
+        picture = os.path.join(name, "out.svg")
+        run = ["bench", "--device", "sim", "--vs-nccl", "--ranks", "2", "--sizes", "8,64",
+               "--plot", picture]
+        pathlib.Path(name, "matplotlib.py").write_text("raise ImportError\n")
+        result = command(*run, env={"PYTHONPATH": name})
+        h.expect(result.code == 2 and not result.stdout and "needs matplotlib" in result.stderr[0],
+                 "found out before the run", result)
+        os.unlink(os.path.join(name, "matplotlib.py"))
+        plot = os.path.join(os.path.dirname(h.COMMAND), "ipcshim-plot")
+        if subprocess.run([plot, "--can"], capture_output=True).returncode:
+            raise h.Skip("matplotlib is not installed")
+        result = command(*run)
+        h.expect(result.code == 0 and os.path.getsize(picture) > 1000, "picture", result)
+        h.expect("SIMULATED" in pathlib.Path(picture).read_text(), "label", result)
+        h.expect(json.loads(pathlib.Path(picture + ".json").read_text())["rows"], "json", result)
+
+
 def bench_user_trace():
     with tempfile.TemporaryDirectory() as name:
         template = os.path.join(name, "mine-%r-%p")
@@ -176,7 +276,10 @@ TESTS = [("options and messages", basics), ("policy table", policy),
          ("run: signals", run_signal), ("bench: protocols by size", bench_protocols),
          ("bench: in place, offset, graph", bench_shapes), ("bench: switched off", bench_off),
          ("bench: notices one wrong element", bench_notices),
-         ("bench: the user's trace", bench_user_trace)]
+         ("bench: the user's trace", bench_user_trace), ("matrix: table and JSON", bench_matrix),
+         ("matrix: ends in time", bench_matrix_in_time),
+         ("matrix: notices one wrong element", bench_matrix_notices),
+         ("matrix: options", bench_matrix_options), ("matrix: plot", bench_plot)]
 
 if __name__ == "__main__":
     h.main(TESTS)

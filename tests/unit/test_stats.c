@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "tests/unit/check.h"
+#include "tools/bench_pace.h"
 #include "tools/bench_stats.h"
 
 #define MOST 31
@@ -120,8 +121,33 @@ static void test_spread(void)
     CHECK(s.n == 0 && s.median == 0, "%g", s.median);
 }
 
+static void expect_pace(double case_us, double call_us, unsigned iters, unsigned samples)
+{
+    struct bench_pace got = bench_pace_of(case_us, call_us, (struct bench_pace){20, 25});
+    CHECK(got.iters == iters && got.samples == samples, "%g us of %g: %u x %u", call_us,
+          case_us, got.iters, got.samples);
+    CHECK(samples == BENCH_STATS_LEAST || iters == 20 || !case_us ||
+              2 * call_us * got.iters * got.samples <= case_us,
+          "%g us is too long", call_us);
+}
+
+/* Within its time as long as that leaves enough samples for a bound. */
+static void test_pace(void)
+{
+    expect_pace(0, 1e9, 20, 25); /* no limit */
+    expect_pace(1e6, 10, 20, 25);
+    expect_pace(1e6, 1000, 20, 25);
+    expect_pace(1e6, 2000, 10, 25);
+    expect_pace(1e6, 20000, 1, 25);
+    expect_pace(1e6, 50000, 1, 10);
+    expect_pace(1e6, 1e6, 1, BENCH_STATS_LEAST);
+    struct bench_pace few = bench_pace_of(1, 1e6, (struct bench_pace){20, 2});
+    CHECK(few.iters == 1 && few.samples == 2, "%u x %u", few.iters, few.samples);
+}
+
 int main(void)
 {
+    test_pace();
     test_spread();
     test_ranks();
     test_too_few();

@@ -304,7 +304,8 @@ def stopped(ranks, victim, proto, within):
     if within:
         script += f"@{victim} post A count={count}\n@{rest} sleep 300\n"
     script += f"@{rest[0]} signal {victim} STOP\n@{rest} post A count={count}\n"
-    script += f"@{rest[0]} sleep 2500\n@{rest[0]} signal {victim} CONT\n"
+    pause = 12000 if "ASAN_OPTIONS" in os.environ else 2500  # the stand-in polls slowly there
+    script += f"@{rest[0]} sleep {pause}\n@{rest[0]} signal {victim} CONT\n"
     if not within:
         script += f"@{victim} await 2\n@{victim} post A count={count}\n"
     script += "finish A\nsum calls=6\n"

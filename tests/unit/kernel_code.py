@@ -96,7 +96,7 @@ def read_ptx(ptx):
 # SASS
 
 SASS_LINE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)", re.M)
-SASS_ACCESS = re.compile(r"(?:LD|ST|LDG|STG|LDL|STL|ATOM|ATOMG|RED|REDG)(?:\.|$)")
+SASS_ACCESS = re.compile(r"(?:LD|ST|LDG|STG|ATOM|ATOMG|RED|REDG)(?:\.|$)")
 SASS_FORBIDDEN = re.compile(r"LD\S*\.(?:CONSTANT|NC|CI)\b|(?:LDL|STL)(?:\.|$)|"
                             r"(?:LD|ST)G?\.\S*\.STRONG\.(?!SYS)|REDG?\.|"
                             r"ATOMG?\.(?!E\.EXCH\.64\.STRONG\.GPU$)")

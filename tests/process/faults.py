@@ -298,14 +298,15 @@ def behind(rank, how, number=3):
 
 def stopped(ranks, victim, proto, within):
     """One line, and all goes on afterwards. within: it stops while it waits itself."""
+    if "ASAN_OPTIONS" in os.environ and proto == "LL128":
+        raise h.Skip("under a sanitizer the stand-in takes seconds to notice a wait")
     everyone, rest = digits(range(ranks)), digits(set(range(ranks)) - {victim})
     count = COUNT[proto]
     script = f"comm A\nsum\ngather {everyone}\n"
     if within:
         script += f"@{victim} post A count={count}\n@{rest} sleep 300\n"
     script += f"@{rest[0]} signal {victim} STOP\n@{rest} post A count={count}\n"
-    pause = 12000 if "ASAN_OPTIONS" in os.environ else 2500  # the stand-in polls slowly there
-    script += f"@{rest[0]} sleep {pause}\n@{rest[0]} signal {victim} CONT\n"
+    script += f"@{rest[0]} sleep 2500\n@{rest[0]} signal {victim} CONT\n"
     if not within:
         script += f"@{victim} await 2\n@{victim} post A count={count}\n"
     script += "finish A\nsum calls=6\n"

@@ -57,7 +57,6 @@ enum bench_hop {
     BENCH_HOP_STAGED
 };
 struct bench_place {
-    char gpu[96]; /* its name */
     int32_t ordinal, hop;
     double copy_gb_s; /* GB are 10^9 bytes, as everywhere in a bench */
 };
@@ -67,6 +66,7 @@ struct bench_page {
     struct bench_options options;
     struct nccl_id id[2]; /* through the shim, and NCCL's own */
     struct bench_place places[IPS_MAX_RANKS];
+    char gpus[IPS_MAX_RANKS][96]; /* names of all that there are, used or not */
     int32_t cuda_version, nccl_version; /* of the driver, and NCCL's own; 0: not known */
     uint32_t ncases;
     uint32_t done[IPS_MAX_RANKS]; /* cases that a rank has finished */

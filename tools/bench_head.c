@@ -80,14 +80,9 @@ static void json_machine(FILE *json, const struct bench_page *page)
     fprintf(json, ",\n ");
     member(json, "cpu", line_of("/proc/cpuinfo", "model name", text, sizeof text));
     fprintf(json, ", \"cores\": %ld,\n \"gpus\": [", sysconf(_SC_NPROCESSORS_ONLN));
-    uint64_t seen = 0;
-    for (unsigned r = 0; r < page->sync.nranks; r++) {
-        const struct bench_place *place = &page->places[r];
-        if (seen >> (place->ordinal & 63) & 1)
-            continue;
-        fprintf(json, "%s", seen ? ", " : "");
-        bench_json_text(json, place->gpu);
-        seen |= 1ull << (place->ordinal & 63);
+    for (unsigned i = 0; i < IPS_MAX_RANKS && page->gpus[i][0]; i++) {
+        fprintf(json, "%s", i ? ", " : "");
+        bench_json_text(json, page->gpus[i]);
     }
     fprintf(json, "]},\n");
 }

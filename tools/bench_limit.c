@@ -88,13 +88,20 @@ static void measure_hop(struct bench_rank *r)
         gpu->cuDevicePrimaryCtxRelease(peer);
 }
 
+static void name_gpus(struct bench_rank *r)
+{
+    gpu_device id;
+    for (int i = 0; i < IPS_MAX_RANKS && !r->device.gpu->cuDeviceGet(&id, i); i++)
+        r->device.cuDeviceGetName(r->page->gpus[i], sizeof r->page->gpus[i], id);
+}
+
 int bench_look_around(struct bench_rank *r)
 {
     struct bench_page *page = r->page;
     struct bench_place *place = &page->places[r->rank];
     place->ordinal = r->device.ordinal;
-    r->device.cuDeviceGetName(place->gpu, sizeof place->gpu, r->device.id);
     if (r->rank == 0) {
+        name_gpus(r);
         r->device.gpu->cuDriverGetVersion(&page->cuda_version);
         if (page->options.beside)
             r->real.GetVersion(&page->nccl_version);

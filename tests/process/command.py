@@ -178,8 +178,9 @@ def check_matrix_head(report, result):
     h.expect(report["format"] == "ipcshim-vs-nccl-1" and report["simulated"] is True and
              "not performance" in report["note"], "label", result)
     h.expect(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", report["date"]), "date", result)
-    h.expect(report["machine"]["cores"] >= 1 and "simgpu" in report["machine"]["gpus"][0],
-             "machine", result)
+    gpus = report["machine"]["gpus"]
+    h.expect(report["machine"]["cores"] >= 1 and len(gpus) == 8 and "simgpu" in gpus[7],
+             "machine: all GPUs, used or not", result)
     h.expect(report["environment"]["NCCL_MAX_CTAS"] == "5" == report["nccl_max_ctas"] and
              "IPCSHIM_TRACE" in report["environment"], "environment", result)
     h.expect(report["nccl"] and report["cuda"] and "sign test" in report["method"], "versions",

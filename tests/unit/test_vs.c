@@ -30,8 +30,9 @@ static struct bench_page *make_page(unsigned ranks, int simulated)
     page->cases[0] = (struct bench_case){COUNT, IPS_FLOAT32, IPS_SUM, 0};
     page->cuda_version = 13000;
     page->nccl_version = 23007;
+    strcpy(page->gpus[0], "a \"GPU\"");
+    strcpy(page->gpus[1], "another");
     for (unsigned r = 0; r < ranks; r++) {
-        strcpy(page->places[r].gpu, "a \"GPU\"");
         page->places[r].hop = BENCH_HOP_SAME_GPU;
         page->places[r].copy_gb_s = 1000 + r;
     }
@@ -94,7 +95,7 @@ static void test_row(void)
     expect("\"iters\": 7");
     expect("\"nccl\": \"2.30.7\"");
     expect("\"cuda\": \"13.0\"");
-    expect("\"gpus\": [\"a \\\"GPU\\\"\"]");
+    expect("\"gpus\": [\"a \\\"GPU\\\"\", \"another\"]");
     CHECK(!strstr(text, "simulated, not performance"), "%s", text);
     free(page);
 }

@@ -203,6 +203,23 @@ static void check_words(void)
     CHECK(!strcmp(ips_topology_word(&t, 0, 1, text), "SYS"), "%s", text);
 }
 
+/* A switch below a switch, and a card straight below the root port. */
+static void check_switches(void)
+{
+    static struct ips_topology t;
+    t = (struct ips_topology){.gpus = 4};
+    int port = bridge(&t, -1, 0), outer = bridge(&t, port, 0);
+    int inner = bridge(&t, bridge(&t, outer, 0), 0);
+    int above[] = {bridge(&t, outer, 0), bridge(&t, inner, 0), bridge(&t, inner, 0),
+                   port};
+    for (int i = 0; i < 4; i++)
+        t.device[i] = (struct ips_topo_device){
+            .address = i, .numa = 0, .socket = 0, .parent = above[i], .upstream = -1};
+    CHECK(ips_topology_class(&t, 0, 1) == IPS_PAIR_PXB, "outer and inner");
+    CHECK(ips_topology_class(&t, 1, 2) == IPS_PAIR_PIX, "both inner");
+    CHECK(ips_topology_class(&t, 1, 3) == IPS_PAIR_PHB, "only the root port is shared");
+}
+
 static void check_rates(void)
 {
     static const struct {
@@ -221,6 +238,7 @@ static void check_rates(void)
 int main(void)
 {
     check_words();
+    check_switches();
     check_rates();
     for (uint64_t seed = 1; seed <= MACHINES; seed++)
         check_random(seed);

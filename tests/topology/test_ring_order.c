@@ -63,13 +63,13 @@ static void fill_port(struct ips_topology *t, const struct ips_topo_device *plac
 static void make_machine(struct ips_topology *t)
 {
     memset(t, 0, sizeof *t);
-    unsigned nodes = 1 + pick(4), per_socket = 1 + pick(2), ports = 1 + pick(8);
+    unsigned nodes = 1 + pick(4), sockets_here = 1 + pick(3), ports = 1 + pick(8);
     int sockets = pick(4) != 0, numbered = pick(5) != 0;
     for (unsigned i = 0; i < ports; i++) {
         int numa = numbered ? (int)pick(nodes) : -1;
         struct ips_topo_device place = {
             .numa = numa,
-            .socket = sockets && numbered ? numa / (int)per_socket : -1,
+            .socket = sockets && numbered ? numa % (int)sockets_here : -1,
             .host = pick(10) ? IPS_ADDRESS(numa + 1, pick(2), 0, 0) : -1,
             .upstream = -1};
         fill_port(t, &place);
@@ -220,6 +220,20 @@ static void check_switches(void)
     CHECK(ips_topology_class(&t, 1, 3) == IPS_PAIR_PHB, "only the root port is shared");
 }
 
+/* Each node counts as a socket where that is unknown. */
+static void check_unknown_sockets(void)
+{
+    static struct ips_topology t;
+    int gpu_of[] = {0, 1};
+    unsigned ring[] = {0, 1};
+    t = (struct ips_topology){.gpus = 2};
+    for (int i = 0; i < 2; i++)
+        t.device[i] = (struct ips_topo_device){
+            .address = i, .numa = i, .socket = -1, .parent = -1, .upstream = -1};
+    struct ips_ring_cost cost = ips_ring_cost(&t, gpu_of, ring, 2);
+    CHECK(cost.socket == 2 && cost.numa == 2 && cost.cpu == 2, "%u", cost.socket);
+}
+
 static void check_rates(void)
 {
     static const struct {
@@ -239,6 +253,7 @@ int main(void)
 {
     check_words();
     check_switches();
+    check_unknown_sockets();
     check_rates();
     for (uint64_t seed = 1; seed <= MACHINES; seed++)
         check_random(seed);

@@ -17,6 +17,7 @@ namespace ours
 #define LATE_TRACED(name, parameters, arguments, count, type, op) int name parameters;
 #define LATE_PLAIN(name, parameters, arguments) int name parameters;
 #define LATE_VOID(name, parameters, arguments) void name parameters;
+#define LATE_OWN(name, parameters, arguments) int name parameters;
 #include "shim/api.def"
 } // namespace ours
 

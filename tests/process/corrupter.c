@@ -10,28 +10,14 @@
 
 #include "core/gpu.h"
 #include "kernels/wire.h"
+#include "tests/process/real_dlsym.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define MOST 64
 
-typedef void *dlsym_function(void *handle, const char *name);
-
 static struct ips_gpu_api next; /* the calls that are stood before */
 static gpu_function kernels[MOST];
 static unsigned kernel_count, launches;
-
-/* dlsym itself is replaced below. */
-static dlsym_function *real_dlsym(void)
-{
-    static dlsym_function *found;
-    if (!found) {
-        void *symbol = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
-        if (!symbol)
-            symbol = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
-        memcpy(&found, &symbol, sizeof found);
-    }
-    return found;
-}
 
 /* Remembers which functions are AllReduce kernels. */
 static int get_function(gpu_function *function, gpu_module module, const char *name)

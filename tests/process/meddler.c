@@ -23,22 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/process/real_dlsym.h"
+
 #define EXPORT __attribute__((visibility("default")))
-
-typedef void *dlsym_function(void *handle, const char *name);
-
-/* dlsym itself is replaced below. */
-static dlsym_function *real_dlsym(void)
-{
-    static dlsym_function *found;
-    if (!found) {
-        void *symbol = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
-        if (!symbol)
-            symbol = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
-        memcpy(&found, &symbol, sizeof found);
-    }
-    return found;
-}
 
 EXPORT void *dlsym(void *handle, const char *name)
 {

@@ -61,7 +61,7 @@ const struct ips_setting ips_settings_table[] = {
      "its result, element by element; a difference is reported and fails the communicator "
      "on all its ranks. For finding out, not for every day: such a call takes longer than "
      "NCCL's and the engine's together, and 12 MB of device memory a communicator beside "
-     "IPCSHIM_MEM_MAX. Of more than 4 MB a part is compared, each time the next. Calls in "
+     "IPCSHIM_MEM_MAX. Of more than 4 MB a part is compared, each time another. Calls in "
      "groups, in captures and on non-blocking communicators are left out and not counted, "
      "so all ranks must make them alike. Rank 0's value is used by all ranks."},
     {"IPCSHIM_TRACE", TEXT, MEMBER(trace), 0, 0, NULL, 0,

@@ -5,24 +5,17 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/log.h"
 
 #define STEP_LIMIT_NS 2000000000ull   /* without a step from a peer */
 #define TOTAL_LIMIT_NS 30000000000ull /* in all: PTX may have to be compiled */
 
-static uint64_t now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000ull + (uint64_t)time.tv_nsec;
-}
-
 uint64_t ips_rendezvous_age_ns(const struct ips_rendezvous *r)
 {
-    return now_ns() - r->started_ns;
+    return ips_now_ns() - r->started_ns;
 }
 
 struct ips_record *ips_rendezvous_own(const struct ips_rendezvous *r)
@@ -85,7 +78,7 @@ void ips_rendezvous_begin(struct ips_rendezvous *r, int nranks, int rank)
     struct ips_record *record = ips_rendezvous_own(r);
     r->segment.nranks = nranks;
     r->segment.rank = rank;
-    r->started_ns = r->stepped_ns = now_ns();
+    r->started_ns = r->stepped_ns = ips_now_ns();
     record->nranks = nranks;
     record->rank = rank;
     ips_rendezvous_advance(r, IPS_RECORD_LOADING);
@@ -242,7 +235,7 @@ int ips_rendezvous_numbered(struct ips_rendezvous *r)
 int ips_rendezvous_reached(struct ips_rendezvous *r, enum ips_record_state state)
 {
     char reason[IPS_REASON_BYTES];
-    const uint64_t now = now_ns();
+    const uint64_t now = ips_now_ns();
     int behind = -1;
     for (int slot = 0; slot < r->segment.nranks; slot++) {
         uint32_t at = ips_record_state(ips_segment_slot(&r->segment, slot));

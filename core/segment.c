@@ -33,14 +33,15 @@
 #define PREFIX "ipcshim-"
 #define NAME_DIGITS 32
 
-/* An open-file-description lock on one byte. 0 or a negative errno. */
-static int lock_byte(int fd, int command, short type, off_t at)
+/* An open-file-description lock on one byte: 0, -EAGAIN if it is another's, or a negative
+ * errno. Never waits. */
+static int lock_byte(int fd, short type, off_t at)
 {
     struct flock wanted = {
         .l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
     int error;
     do
-        error = fcntl(fd, command, &wanted) ? errno : 0;
+        error = fcntl(fd, F_OFD_SETLK, &wanted) ? errno : 0;
     while (error == EINTR);
     return -error;
 }
@@ -158,7 +159,7 @@ static int hold_file(const char *name, char *ret_reason)
         int fd = open_file(name, SEGMENT_BYTES, ret_reason);
         if (fd < 0)
             return fd;
-        int error = lock_byte(fd, F_OFD_SETLK, F_RDLCK, 0);
+        int error = lock_byte(fd, F_RDLCK, 0);
         if (is_held(error) && is_named(fd, name))
             return fd;
         close(fd);
@@ -216,7 +217,7 @@ int ips_segment_open(struct ips_segment *segment, const void *key, size_t key_by
         __atomic_fetch_add((uint32_t *)(segment->base + TAKEN), 1, __ATOMIC_ACQ_REL);
     if (slot < IPS_SEGMENT_SLOTS) {
         segment->slot = (int)slot;
-        error = lock_byte(segment->fd, F_OFD_SETLK, F_WRLCK, 1 + segment->slot);
+        error = lock_byte(segment->fd, F_WRLCK, 1 + segment->slot);
         if (is_held(error)) {
             change_file(segment);
             remember(segment);
@@ -268,7 +269,7 @@ static void remove_stale(const char *file)
     if (fd < 0)
         return;
     if (!fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-        !lock_byte(fd, F_OFD_SETLK, F_WRLCK, 0) && is_named(fd, name))
+        !lock_byte(fd, F_WRLCK, 0) && is_named(fd, name))
         unlink(name);
     close(fd);
 }

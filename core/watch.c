@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/clock.h"
 #include "core/engine_private.h"
 #include "core/log.h"
 #include "core/report.h"
@@ -23,13 +24,6 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ips_engine *engines;
-
-static uint64_t now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000ull + (uint64_t)time.tv_nsec;
-}
 
 static void beat(struct ips_engine *engine, uint64_t now)
 {
@@ -157,10 +151,10 @@ static void look(struct ips_engine *engine, uint64_t now)
 static void *run(void *nothing)
 {
     const struct timespec tick = {0, TICK_NS};
-    for (uint64_t last = now_ns(), now;; last = now) {
+    for (uint64_t last = ips_now_ns(), now;; last = now) {
         nanosleep(&tick, NULL);
         pthread_mutex_lock(&lock);
-        now = now_ns();
+        now = ips_now_ns();
         /* This process did not run; others may have been stopped with it. */
         const int slept = now - last > SECOND_NS;
         for (struct ips_engine *engine = engines; engine; engine = engine->watch.next) {

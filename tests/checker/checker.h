@@ -82,6 +82,7 @@ void lanes_pause(void); /* another lane may go on here */
 void lanes_changed(uint32_t rank); /* something that its lanes may wait for */
 uint64_t chance(void);  /* the seed's next random number */
 void chance_seed(uint64_t seed);
+void chance_temper(void); /* how the adversary is, but for the atom */
 
 /* memory.cpp. */
 void memory_reset(unsigned char *slabs, size_t bytes);

@@ -60,6 +60,14 @@ void chance_seed(uint64_t seed)
     random_state = seed * 0xd1342543de82ef95ull + 1;
 }
 
+void chance_temper(void)
+{
+    static const uint32_t bursts[4] = {1, 4, 40, 600}, stales[4] = {0, 32, 128, 200};
+    world.temper.burst = bursts[chance() % 4];
+    world.temper.stale = stales[chance() % 4];
+    world.temper.starve = (uint32_t)(chance() % 256);
+}
+
 static void make_ready(struct lane *lane)
 {
     struct grid *grid = &grids[lane->rank];

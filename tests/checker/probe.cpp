@@ -163,10 +163,7 @@ uint64_t *driver_store(uint64_t *address, uint64_t *value)
 
 static void plan(void)
 {
-    static const uint32_t bursts[4] = {1, 4, 40, 600}, stales[4] = {0, 32, 128, 200};
-    world.temper.burst = bursts[chance() % 4];
-    world.temper.stale = stales[chance() % 4];
-    world.temper.starve = (uint32_t)(chance() % 256);
+    chance_temper();
     world.temper.atom = 8;
     run.fault = chance() % 3 ? (enum fault)(chance() % FAULTS) : SOUND;
     if (run.fault == STRANGER && run.ranks < 3)

@@ -16,49 +16,7 @@
 #include "kernels/ll128.h"
 #include "kernels/simple.h"
 
-/* The plan needs a block's position and nothing else of the lanes. */
-static unsigned block, blocks;
-extern "C" {
-unsigned simgpu_thread(void)
-{
-    return 0;
-}
-unsigned simgpu_threads(void)
-{
-    return 32;
-}
-unsigned simgpu_block(void)
-{
-    return block;
-}
-unsigned simgpu_blocks(void)
-{
-    return blocks;
-}
-void simgpu_barrier(void)
-{
-}
-uint64_t simgpu_shfl_xor(uint64_t value, unsigned)
-{
-    return value;
-}
-uint32_t simgpu_ballot(int)
-{
-    return 0;
-}
-void simgpu_spin(void)
-{
-}
-uint64_t simgpu_clock_ns(void)
-{
-    return 0;
-}
-void *simgpu_shared(void)
-{
-    static uint64_t bytes[IPS_SHARED_BYTES / 8];
-    return bytes;
-}
-}
+#include "tests/unit/no_lanes.h"
 
 /* Takes part in ips_ring_run as a protocol of P's geometry that only writes down stages. */
 template <class P> struct recorder {

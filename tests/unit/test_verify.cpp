@@ -13,48 +13,7 @@
 #include "kernels/verify.h"
 
 #include "tests/unit/check.h"
-
-/* The comparison needs no lanes. */
-extern "C" {
-unsigned simgpu_thread(void)
-{
-    return 0;
-}
-unsigned simgpu_threads(void)
-{
-    return 32;
-}
-unsigned simgpu_block(void)
-{
-    return 0;
-}
-unsigned simgpu_blocks(void)
-{
-    return 1;
-}
-void simgpu_barrier(void)
-{
-}
-uint64_t simgpu_shfl_xor(uint64_t value, unsigned)
-{
-    return value;
-}
-uint32_t simgpu_ballot(int predicate)
-{
-    return predicate ? ~0u : 0;
-}
-void simgpu_spin(void)
-{
-}
-uint64_t simgpu_clock_ns(void)
-{
-    return 0;
-}
-void *simgpu_shared(void)
-{
-    return NULL;
-}
-}
+#include "tests/unit/no_lanes.h"
 
 namespace
 {

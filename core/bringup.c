@@ -17,7 +17,6 @@
 
 #define PROBE_LIMIT_NS 30000000000ull
 #define PROBE_DEADLINE_NS 500000000ull
-#define PROBE_THREADS 32
 #define REFUSED_LIMIT_NS 100000000ull
 
 enum phase { WAIT_START, COMPLETE, NUMBER, EXPORT, OPEN, REFUSED, PROBE, VERIFY, VOTE, DECIDED };
@@ -204,7 +203,7 @@ static void open_peers(struct ips_bringup *b)
     int error = ips_slab_open_peers(&b->slab, &b->meeting.segment, b->refusal);
     if (!error) {
         const struct ips_guard_keys keys = b->meeting.first.keys;
-        error = gpu->cuMemcpyHtoDAsync(b->slab.own + offsetof(struct ips_slab_head, keys),
+        error = gpu->cuMemcpyHtoDAsync(b->slab.own + offsetof(struct ips_head, keys),
                                        &keys, sizeof keys, b->stream);
         if (!error)
             error = gpu->cuStreamSynchronize(b->stream);
@@ -236,19 +235,18 @@ static void start_probe(struct ips_bringup *b)
     if (!ips_rendezvous_reached(&b->meeting, IPS_RECORD_OPENED))
         return;
     struct ips_probe_args args = {
-        .slab = (void *)(uintptr_t)b->slab.own,
-        .next = (void *)(uintptr_t)b->slab.next,
-        .prev = (void *)(uintptr_t)b->slab.prev,
         .control = (struct ips_control *)(uintptr_t)b->slab.control_device,
         .seed = b->meeting.first.probe_seed,
         .deadline_ns = PROBE_DEADLINE_NS,
         .rank = (uint32_t)b->meeting.segment.rank,
         .nranks = (uint32_t)b->meeting.segment.nranks,
     };
+    for (int rank = 0; rank < b->meeting.segment.nranks; rank++)
+        args.mailbox[rank] = (void *)(uintptr_t)b->slab.mailbox[rank];
     void *parameters[] = {&args};
     int error = ips_gpu_enter(gpu, b->device->context, &pushed);
     if (!error)
-        error = IPS_GPU(gpu, cuLaunchKernel(b->device->probe, 1, 1, 1, PROBE_THREADS, 1,
+        error = IPS_GPU(gpu, cuLaunchKernel(b->device->probe, 1, 1, 1, IPS_PROBE_THREADS, 1,
                                             1, 0, b->stream, parameters, NULL));
     ips_gpu_leave(gpu, pushed);
     if (error)
@@ -289,7 +287,7 @@ static void make_engine(struct ips_bringup *b)
 static void verify_probe(struct ips_bringup *b)
 {
     char reason[IPS_REASON_BYTES];
-    const int n = b->meeting.segment.nranks, rank = b->meeting.segment.rank;
+    const int rank = b->meeting.segment.rank;
     if (!__atomic_load_n(&b->slab.control->probe_done, __ATOMIC_ACQUIRE)) {
         if (ips_rendezvous_age_ns(&b->meeting) > PROBE_LIMIT_NS)
             decline(b, 1, "the link probe does not end");
@@ -307,7 +305,9 @@ static void verify_probe(struct ips_bringup *b)
     }
     if (blame_dead(b))
         return;
-    int peer = bad & 1 ? (rank + n - 1) % n : (rank + 1) % n;
+    int peer = __builtin_ctz(bad); /* written by a device: believed only as far as a rank */
+    if (peer >= b->meeting.segment.nranks)
+        peer = rank;
     snprintf(
         reason, sizeof reason,
         "what rank %d (GPU %.31s) writes to rank %d (GPU %.31s) does not arrive within "

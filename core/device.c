@@ -30,9 +30,13 @@ static int find_kernels(struct ips_device *device, gpu_module module, char *ret_
         gpu_function *slot;
         const char *name;
     } wanted[] = {
-        {&device->kernels[IPS_LL], IPS_KERNEL_LL},
-        {&device->kernels[IPS_LL128], IPS_KERNEL_LL128},
-        {&device->kernels[IPS_SIMPLE], IPS_KERNEL_SIMPLE},
+        {&device->kernels[IPS_RING_LL], IPS_KERNEL_RING_LL},
+        {&device->kernels[IPS_RING_LL128], IPS_KERNEL_RING_LL128},
+        {&device->kernels[IPS_RING_SIMPLE], IPS_KERNEL_RING_SIMPLE},
+        {&device->kernels[IPS_ONESHOT_LL], IPS_KERNEL_ONESHOT_LL},
+        {&device->kernels[IPS_ONESHOT_LL128], IPS_KERNEL_ONESHOT_LL128},
+        {&device->kernels[IPS_TWOSHOT_LL], IPS_KERNEL_TWOSHOT_LL},
+        {&device->kernels[IPS_TWOSHOT_LL128], IPS_KERNEL_TWOSHOT_LL128},
         {&device->probe, IPS_KERNEL_PROBE},
         {&device->weigh, IPS_KERNEL_WEIGH},
         {&device->compare, IPS_KERNEL_COMPARE},

@@ -53,28 +53,28 @@ int ips_engine_error(const struct ips_engine *engine)
 
 static int launch(struct ips_engine *engine, const struct ips_allreduce *call)
 {
-    const int n = engine->segment.nranks, rank = engine->segment.rank;
+    const int n = engine->segment.nranks;
     const unsigned element = ips_element_bytes(call->type);
     struct ips_allreduce_args args = {
         .in = call->in,
         .out = call->out,
         .count = call->count,
-        .slab = (void *)(uintptr_t)engine->slab.own,
-        .next = (void *)(uintptr_t)engine->slab.next,
-        .prev = (void *)(uintptr_t)engine->slab.prev,
+        .head = (struct ips_head *)(uintptr_t)engine->slab.own,
         .control = (struct ips_control *)(uintptr_t)engine->slab.control_device,
-        .rank = (uint32_t)rank,
+        .rank = (uint32_t)engine->segment.rank,
         .nranks = (uint32_t)n,
         .type = call->type,
         .op = call->op,
-        .counter = ips_counter_of(call->proto, call->count * element),
+        .counter = ips_counter_of(call->variant, call->count * element),
         .element = element,
-        .prev_peer = (uint32_t)((rank + n - 1) % n),
-        .next_peer = (uint32_t)((rank + 1) % n),
     };
+    for (int position = 0; position < n; position++) {
+        args.mailbox[position] = (void *)(uintptr_t)engine->slab.mailbox[position];
+        args.peer[position] = (uint8_t)position;
+    }
     void *parameters[] = {&args};
     return IPS_GPU(engine->device->gpu,
-                   cuLaunchKernel(engine->device->kernels[call->proto], call->channels, 1,
+                   cuLaunchKernel(engine->device->kernels[call->variant], call->channels, 1,
                                   1, call->threads, 1, 1, 0, call->stream, parameters,
                                   NULL));
 }
@@ -102,7 +102,7 @@ int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *
     *ret_captured = 0;
     if (ips_engine_error(engine))
         return -EIO;
-    if (call->channels > engine->channels || call->threads > IPS_MAX_THREADS)
+    if (call->channels > engine->channels || call->threads > ips_variant_max_threads((int)call->variant))
         return -EINVAL;
     if (!call->count)
         return 0;
@@ -170,14 +170,14 @@ static void pause_ms(long ms)
 static int quiet(struct ips_engine *engine, gpu_stream stream)
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;
-    struct ips_slab_head head;
+    struct ips_head head;
     if (gpu->cuMemcpyDtoHAsync(&head, engine->slab.own, sizeof head, stream) ||
         gpu->cuStreamSynchronize(stream))
         return 0;
     for (unsigned channel = 0; channel < engine->channels; channel++) {
         struct ips_word credit[IPS_PROTOS];
-        gpu_ptr at = engine->slab.own + IPS_SLAB_HEAD_BYTES +
-                     channel * sizeof(struct ips_channel) +
+        gpu_ptr at = engine->slab.mailbox[engine->segment.rank] +
+                     sizeof(struct ips_mailbox) + channel * sizeof(struct ips_channel) +
                      offsetof(struct ips_channel, credit);
         if (gpu->cuMemcpyDtoHAsync(credit, at, sizeof credit, stream) ||
             gpu->cuStreamSynchronize(stream))

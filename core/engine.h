@@ -75,9 +75,9 @@ struct ips_allreduce {
     uint64_t count; /* elements; 0 is done at once */
     enum ips_type type;
     enum ips_op op;
-    enum ips_proto proto;
+    enum ips_variant variant;
     unsigned channels; /* 1 to the config's */
-    unsigned threads;  /* per channel: a multiple of 32, at most IPS_MAX_THREADS */
+    unsigned threads;  /* per channel: a multiple of 32, see ips_variant_max_threads() */
     gpu_stream stream;
 };
 
@@ -105,8 +105,8 @@ void ips_engine_abort(struct ips_engine *engine);
  * rank fails with, all fail with, but that another's -EIO is -ECONNRESET. */
 int ips_engine_error(const struct ips_engine *engine);
 
-/* Completed executions by protocol and size class, as the device counted them: index
- * proto * IPS_SIZE_CLASSES + floor(log2(bytes)). ret_counts[IPS_COUNTERS]. */
+/* Completed executions by variant and size class, as the device counted them: index
+ * variant * IPS_SIZE_CLASSES + floor(log2(bytes)). ret_counts[IPS_COUNTERS]. */
 void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts);
 
 /* Waits for this rank's enqueued calls (not for peers beyond those), closes the peers'

@@ -116,11 +116,11 @@ static int peer_of(const struct ips_segment *segment, const struct ips_stuck *st
 static void add_wait(struct text *text, const struct ips_segment *segment,
                      const struct ips_stuck *stuck)
 {
-    const char *proto = ips_proto_name(stuck->call.proto);
+    const char *variant = ips_variant_name(stuck->call.variant);
     add(text, "waits in call %u (", stuck->call.number);
     add_call(text, &stuck->call);
     add(text, ", %s) for %s rank %d, channel %u, step %llu, seen %#llx",
-        proto ? proto : "?",
+        variant ? variant : "?",
         (stuck->state & 255) == IPS_WAIT_CREDIT ? "a credit of" : "data of",
         peer_of(segment, stuck), stuck->channel, (unsigned long long)stuck->step,
         (unsigned long long)stuck->seen);

@@ -76,7 +76,7 @@ int ips_slab_create(struct ips_slab *slab, struct ips_device *device, unsigned c
 {
     memset(slab, 0, sizeof *slab);
     slab->device = device;
-    slab->bytes = IPS_SLAB_BYTES(channels);
+    slab->bytes = IPS_HEAD_BYTES + IPS_MAILBOX_BYTES(channels);
     if (slab->bytes < SLAB_MIN_BYTES)
         slab->bytes = SLAB_MIN_BYTES;
     int error = reserve(slab->bytes, mem_max, ret_reason);
@@ -133,9 +133,8 @@ static int open_here(struct ips_slab *slab, const struct ips_record *peer,
 }
 
 static int open_peer(struct ips_slab *slab, const struct ips_record *peer,
-                     gpu_ptr *ret_address, int *ret_ipc, char *ret_reason)
+                     gpu_ptr *ret_address, gpu_ptr *ret_opened, char *ret_reason)
 {
-    *ret_ipc = 0;
     if (ips_record_own_process(peer))
         return open_here(slab, peer, ret_address, ret_reason);
     int error = slab->device->gpu->cuIpcOpenMemHandle(ret_address, peer->handle,
@@ -146,33 +145,34 @@ static int open_peer(struct ips_slab *slab, const struct ips_record *peer,
                  peer->bus_id, ips_gpu_error(error));
         return -EIO;
     }
-    *ret_ipc = 1;
+    *ret_opened = *ret_address;
     return 0;
 }
 
 int ips_slab_open_peers(struct ips_slab *slab, const struct ips_segment *segment,
                         char *ret_reason)
 {
-    const int n = segment->nranks, rank = segment->rank;
-    int error = open_peer(slab, ips_segment_record(segment, (rank + 1) % n), &slab->next,
-                          &slab->next_ipc, ret_reason);
-    if (error)
-        return error;
-    if (n == 2) {
-        slab->prev = slab->next;
-        return 0;
+    for (int rank = 0; rank < segment->nranks; rank++) {
+        gpu_ptr address = slab->own;
+        int error = 0;
+        if (rank != segment->rank)
+            error = open_peer(slab, ips_segment_record(segment, rank), &address,
+                              &slab->opened[rank], ret_reason);
+        if (error)
+            return error;
+        slab->mailbox[rank] = address + IPS_HEAD_BYTES;
     }
-    return open_peer(slab, ips_segment_record(segment, (rank + n - 1) % n), &slab->prev,
-                     &slab->prev_ipc, ret_reason);
+    return 0;
 }
 
 void ips_slab_close_peers(struct ips_slab *slab)
 {
-    if (slab->next_ipc)
-        IPS_GPU_AT(IPS_LOG_INFO, slab->device->gpu, cuIpcCloseMemHandle(slab->next));
-    if (slab->prev_ipc)
-        IPS_GPU_AT(IPS_LOG_INFO, slab->device->gpu, cuIpcCloseMemHandle(slab->prev));
-    slab->next_ipc = slab->prev_ipc = 0;
+    for (int rank = 0; rank < IPS_MAX_RANKS; rank++) {
+        if (slab->opened[rank])
+            IPS_GPU_AT(IPS_LOG_INFO, slab->device->gpu,
+                       cuIpcCloseMemHandle(slab->opened[rank]));
+        slab->opened[rank] = 0;
+    }
 }
 
 static int all_closed(const struct ips_segment *segment)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of one engine: its own slab, its control page, and the neighbours' slabs as
- * mapped here. An exported slab is freed only when no peer maps it any more. */
+/* The memory of one engine: its own slab (head and mailbox), its control page, and the
+ * peers' mailboxes as mapped here. An exported slab is freed only when no peer maps it any
+ * more. */
 #ifndef IPS_CORE_SLAB_H
 #define IPS_CORE_SLAB_H
 
@@ -11,8 +12,8 @@ struct ips_slab {
     struct ips_device *device;
     gpu_ptr own;
     size_t bytes;
-    gpu_ptr prev, next;          /* equal for two ranks */
-    int prev_ipc, next_ipc;      /* opened by IPC, to be closed */
+    gpu_ptr mailbox[IPS_MAX_RANKS]; /* by rank; the own one too */
+    gpu_ptr opened[IPS_MAX_RANKS];  /* slabs opened by IPC, to be closed; or 0 */
     struct ips_control *control; /* host address, in the segment; NULL: not registered */
     gpu_ptr control_device;
 };
@@ -29,7 +30,7 @@ int ips_slab_create(struct ips_slab *slab, struct ips_device *device, unsigned c
 int ips_slab_export(const struct ips_slab *slab, struct ips_record *record,
                     char *ret_reason);
 
-/* Maps the slabs of both neighbours. */
+/* Maps the mailboxes of all peers. */
 int ips_slab_open_peers(struct ips_slab *slab, const struct ips_segment *segment,
                         char *ret_reason);
 void ips_slab_close_peers(struct ips_slab *slab);

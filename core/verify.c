@@ -71,11 +71,11 @@ static int launch(struct ips_engine *engine, gpu_function kernel, const void *da
         .count = plan->count,
         .first = plan->first,
         .message = call->count,
-        .slab = (void *)(uintptr_t)engine->slab.own,
+        .head = (struct ips_head *)(uintptr_t)engine->slab.own,
         .control = (struct ips_control *)(uintptr_t)engine->slab.control_device,
         .type = call->type,
         .op = call->op,
-        .proto = call->proto,
+        .variant = call->variant,
         .channels = call->channels,
         .element = element,
         .nranks = (uint32_t)engine->segment.nranks,
@@ -183,8 +183,8 @@ int ips_verify_failed(struct ips_engine *engine)
         return 0;
     memcpy(&wrong, at, sizeof wrong);
     const char *type = ips_type_name(wrong.call.type), *op = ips_op_name(wrong.call.op);
-    const char *proto = ips_proto_name(wrong.call.proto);
-    if (!type || !op || !proto)
+    const char *variant = ips_variant_name(wrong.call.variant);
+    if (!type || !op || !variant)
         return 0; /* the engine never wrote that */
     format(wrong.got, wrong.call.type, got, sizeof got);
     format(wrong.expected, wrong.call.type, expected, sizeof expected);
@@ -193,7 +193,7 @@ int ips_verify_failed(struct ips_engine *engine)
         "verification: on rank %d element %llu of call %u (%s %s of %llu, %s) is %s, "
         "NCCL's result is %s",
         engine->segment.rank, (unsigned long long)wrong.element, wrong.call.number, type,
-        op, (unsigned long long)wrong.call.count, proto, got, expected);
+        op, (unsigned long long)wrong.call.count, variant, got, expected);
     ips_engine_fail(engine, -EBADMSG, reason);
     return 1;
 }

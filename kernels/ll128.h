@@ -6,6 +6,7 @@
 #ifndef IPS_KERNELS_LL128_H
 #define IPS_KERNELS_LL128_H
 
+#include "kernels/direct.h"
 #include "kernels/ring.h"
 
 /* Makes the guards of the same data in different steps differ: any odd number. */
@@ -13,6 +14,8 @@
 
 struct ips_ll128 {
     static const uint32_t id = IPS_LL128;
+    static const uint32_t lanes = 8; /* threads that move a line */
+    static const uint32_t line_bytes = 128;
     static const uint32_t slot_bytes = IPS_LL128_SLOT_LINES * IPS_LL128_LINE_DATA;
     static const uint32_t unit_bytes = IPS_LL128_LINE_DATA;
     static const uint32_t credit_every = IPS_LL128_SLOTS / 2;
@@ -68,12 +71,13 @@ struct ips_ll128 {
             const uint64_t expected = guard(self, v, step);
             const bool fits = self->part == 7 && expected == ips_high(v);
             whole = (ips_ballot(fits) & last) != 0 || !active;
-            if (!ips_ballot(!whole && !ring->dead))
+            if (!ips_ballot(!whole && !ring->run.dead))
                 break;
             const uint64_t seen = self->part == 7 ? ips_high(v) : 0; /* never user's data */
-            ips_poll_failed(ring, &wait, IPS_WAIT_DATA, step, seen);
+            ips_poll_failed(&ring->run, &wait, IPS_WAIT_DATA, ring->prev_position, step,
+                            seen);
         }
-        ips_wait_over(ring, &wait);
+        ips_wait_over(&ring->run, &wait);
         return v;
     }
 
@@ -97,20 +101,60 @@ struct ips_ll128 {
                 bytes = room;
             struct ips_v4 own = {0, 0, 0, 0}, received = {0, 0, 0, 0};
             if (bytes && (stage->reduce || !stage->recv))
-                own = ips_input(ring, stage->offset + at, bytes);
+                own = ips_input(&ring->run, stage->offset + at, bytes);
             if (stage->recv)
                 received = read(self, ring, from + 128 * i, stage->recv_step, active);
             struct ips_v4 v = ips_combine(ring, stage, received, own);
-            if (stage->copy && bytes && !ring->dead)
-                ips_store(ring->out, stage->offset + at, v, bytes);
+            if (stage->copy && bytes && !ring->run.dead)
+                ips_store(ring->run.out, stage->offset + at, v, bytes);
             if (stage->send) {
                 const uint64_t word = guard(self, v, stage->send_step);
                 if (self->part == 7)
                     v = ips_pair(ips_low(v), word);
-                if (active && !ring->dead)
+                if (active && !ring->run.dead)
                     ips_st16(to + 128 * i + 16 * self->part, v);
             }
         }
+    }
+
+    /* One-shot and two-shot, see direct.h. All lanes of the warp call seal, fits and any. */
+    IPS_DEVICE struct ips_v4 seal(const struct ips_ll128 *self, struct ips_v4 v, uint64_t step)
+    {
+        const uint64_t word = guard(self, v, step);
+        return self->part == 7 ? ips_pair(ips_low(v), word) : v;
+    }
+
+    IPS_DEVICE bool fits(const struct ips_ll128 *self, struct ips_v4 line, uint64_t step)
+    {
+        const uint32_t last = 1u << (ips_thread() % 32 | 7); /* lane that holds the guard */
+        const uint64_t expected = guard(self, line, step);
+        return (ips_ballot(self->part == 7 && expected == ips_high(line)) & last) != 0;
+    }
+
+    IPS_DEVICE struct ips_v4 data(struct ips_v4 line)
+    {
+        return line; /* the guard is in nobody's data */
+    }
+
+    IPS_DEVICE uint64_t seen(struct ips_v4 line)
+    {
+        return ips_thread() % 8 == 7 ? ips_high(line) : 0; /* never user's data */
+    }
+
+    IPS_DEVICE bool any(bool predicate)
+    {
+        return ips_ballot(predicate) != 0;
+    }
+
+    IPS_DEVICE bool cleans_inbox(uint64_t) /* no two steps have the same guard */
+    {
+        return false;
+    }
+
+    IPS_DEVICE struct ips_v4 blank(uint64_t)
+    {
+        const struct ips_v4 line = {0, 0, 0, 0};
+        return line;
     }
 };
 

@@ -8,7 +8,7 @@
 
 #define IPS_DEVICE static inline
 #define IPS_DEVICE_CALL static
-#define IPS_KERNEL extern "C" void
+#define IPS_KERNEL(threads) extern "C" void
 #define IPS_PARAMETER const
 #define IPS_GLOBAL
 #define IPS_UNROLL

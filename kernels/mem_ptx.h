@@ -6,7 +6,7 @@
 
 #define IPS_DEVICE static __device__ __forceinline__
 #define IPS_DEVICE_CALL static __device__ __noinline__
-#define IPS_KERNEL extern "C" __global__ void __launch_bounds__(IPS_MAX_THREADS)
+#define IPS_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define IPS_PARAMETER const __grid_constant__
 #define IPS_GLOBAL __device__
 #define IPS_UNROLL _Pragma("unroll")

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What types, operations and protocols are called in texts. NULL when out of range. */
+/* What types, operations, algorithms and protocols are called in texts. NULL when out of range. */
 #ifndef IPS_KERNELS_NAMES_H
 #define IPS_KERNELS_NAMES_H
 
@@ -28,6 +28,21 @@ static inline const char *ips_proto_name(int proto)
 {
     static const char *const names[IPS_PROTOS] = {"LL", "LL128", "Simple"};
     return proto >= 0 && proto < IPS_PROTOS ? names[proto] : NULL;
+}
+
+static inline const char *ips_algo_name(int algo)
+{
+    static const char *const names[IPS_ALGOS] = {"ring", "oneshot", "twoshot"};
+    return algo >= 0 && algo < IPS_ALGOS ? names[algo] : NULL;
+}
+
+/* Both in one text. */
+static inline const char *ips_variant_name(int variant)
+{
+    static const char *const names[IPS_VARIANTS] = {
+        "ring LL",       "ring LL128",  "ring Simple",  "oneshot LL",
+        "oneshot LL128", "twoshot LL",  "twoshot LL128"};
+    return variant >= 0 && variant < IPS_VARIANTS ? names[variant] : NULL;
 }
 
 #endif

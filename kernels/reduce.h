@@ -260,6 +260,67 @@ IPS_DEVICE bool ips_is_float(uint32_t type)
     return type >= IPS_FLOAT16;
 }
 
+/* v[p], or what this rank has itself. */
+IPS_DEVICE struct ips_v4 ips_operand(const struct ips_v4 *v, struct ips_v4 own, bool is_own,
+                                     uint32_t p)
+{
+    const struct ips_v4 out = {is_own ? own.x : v[p].x, is_own ? own.y : v[p].y,
+                               is_own ? own.z : v[p].z, is_own ? own.w : v[p].w};
+    return out;
+}
+
+/* The sum of halves, one of each rank, rounded once. W: words that count. */
+template <class A, int W>
+IPS_DEVICE struct ips_v4 ips_sum_wide(const struct ips_v4 *v, struct ips_v4 own, uint32_t rank,
+                                      uint32_t nranks)
+{
+    float sum[2 * W];
+    IPS_UNROLL
+    for (uint32_t p = 0; p < IPS_MAX_RANKS; p++) {
+        const struct ips_v4 x = ips_operand(v, own, p == rank, p);
+        const uint32_t word[4] = {x.x, x.y, x.z, x.w};
+        IPS_UNROLL
+        for (int i = 0; i < 2 * W; i++) {
+            const float value = A::get(word[i / 2] >> i % 2 * 16 & 0xffff);
+            if (p == 0)
+                sum[i] = value;
+            else if (p < nranks)
+                sum[i] += value;
+        }
+    }
+    uint32_t word[4] = {0, 0, 0, 0};
+    IPS_UNROLL
+    for (int i = 0; i < 2 * W; i++)
+        word[i / 2] |= (uint32_t)A::put(sum[i]) << i % 2 * 16;
+    const struct ips_v4 out = {word[0], word[1], word[2], word[3]};
+    return out;
+}
+
+/* The result of the operation on one operand of each rank, in the order of the ranks: the
+ * same on all of them. v[rank] stands for `own`. Sums of halves are kept in float32. W: words
+ * that count, 2 or 4. */
+template <int W>
+IPS_DEVICE struct ips_v4 ips_reduce_ranks(const struct ips_v4 *v, struct ips_v4 own,
+                                          uint32_t rank, uint32_t nranks, uint32_t type,
+                                          uint32_t op)
+{
+    const bool sum = op == IPS_SUM || op == IPS_AVG;
+    if (sum && type == IPS_BFLOAT16)
+        return ips_sum_wide<ips_as_bfloat16, W>(v, own, rank, nranks);
+    if (sum && type == IPS_FLOAT16)
+        return ips_sum_wide<ips_as_float16, W>(v, own, rank, nranks);
+    struct ips_v4 out = ips_operand(v, own, rank == 0, 0);
+    IPS_UNROLL
+    for (uint32_t p = 1; p < IPS_MAX_RANKS; p++) {
+        if (p >= nranks)
+            continue;
+        const struct ips_v4 x = ips_operand(v, own, p == rank, p);
+        out = sum && type == IPS_FLOAT32 ? ips_map<ips_sum, ips_as_float32>(out, x)
+                                         : ips_reduce_any(out, x, type, op);
+    }
+    return out;
+}
+
 /* avg of floats: the input times 1/n, the factor rounded to the type. */
 IPS_DEVICE_CALL struct ips_v4 ips_scale(struct ips_v4 v, uint32_t type, uint32_t nranks)
 {

@@ -19,7 +19,7 @@ struct ips_simple {
         if (ips_thread() == 0)
             ips_wait_word(ring, &ring->mine->flag.value, IPS_WAIT_DATA, step);
         ips_barrier();
-        ring->dead |= ((struct ips_ring_shared *)ips_shared())->dead != 0;
+        ring->run.dead |= ((struct ips_ring_shared *)ips_shared())->dead != 0;
     }
 
     /* `unroll` units of 16 bytes, `stride` units apart, from unit `i` on. */
@@ -39,7 +39,7 @@ struct ips_simple {
         IPS_UNROLL
         for (uint32_t u = 0; u < unroll; u++)
             if ((stage->reduce || !stage->recv) && bytes[u])
-                own[u] = ips_input(ring, stage->offset + 16ull * (i + u * stride), bytes[u]);
+                own[u] = ips_input(&ring->run, stage->offset + 16ull * (i + u * stride), bytes[u]);
         IPS_UNROLL
         for (uint32_t u = 0; u < unroll; u++) {
             if (!bytes[u])
@@ -48,7 +48,7 @@ struct ips_simple {
             if (stage->send)
                 ips_st16(to + 16 * (i + u * stride), v);
             if (stage->copy)
-                ips_store(ring->out, stage->offset + 16ull * (i + u * stride), v, bytes[u]);
+                ips_store(ring->run.out, stage->offset + 16ull * (i + u * stride), v, bytes[u]);
         }
     }
 
@@ -59,7 +59,7 @@ struct ips_simple {
             ips_wait_credit(ring, stage->send_step, IPS_SIMPLE_SLOTS);
         if (stage->recv)
             wait_flag(ring, stage->recv_step);
-        if (!ring->dead)
+        if (!ring->run.dead)
             for (uint32_t i = ips_thread(); 16 * i < stage->bytes; i += ips_threads() * unroll)
                 move(ring, stage, ring->mine->simple[stage->recv_step % IPS_SIMPLE_SLOTS],
                      ring->next->simple[stage->send_step % IPS_SIMPLE_SLOTS], i,
@@ -67,7 +67,7 @@ struct ips_simple {
         if (!stage->send)
             return;
         ips_barrier();
-        if (ips_thread() == 0 && !ring->dead)
+        if (ips_thread() == 0 && !ring->run.dead)
             ips_st_release(&ring->next->flag.value, stage->send_step);
     }
 };

@@ -4,6 +4,13 @@
 #ifndef IPS_KERNELS_TYPES_H
 #define IPS_KERNELS_TYPES_H
 
+/* For host and device code. */
+#ifdef __CUDACC__
+#define IPS_BOTH static inline __host__ __device__
+#else
+#define IPS_BOTH static inline
+#endif
+
 enum ips_type {
     IPS_INT8 = 0,
     IPS_UINT8 = 1,
@@ -34,6 +41,53 @@ enum ips_proto {
     IPS_SIMPLE = 2,
     IPS_PROTOS = 3,
 };
+
+/* How the ranks' data moves: see ring.h and direct.h. */
+enum ips_algo {
+    IPS_RING = 0,    /* from neighbour to neighbour, 2 * n - 2 hops */
+    IPS_ONESHOT = 1, /* every rank sends all of its data to every other: one hop */
+    IPS_TWOSHOT = 2, /* every rank sums one part and sends the sum to every other: two hops */
+    IPS_ALGOS = 3,
+};
+
+/* An algorithm with a protocol that suits it: one kernel each. */
+enum ips_variant {
+    IPS_RING_LL = 0,
+    IPS_RING_LL128 = 1,
+    IPS_RING_SIMPLE = 2,
+    IPS_ONESHOT_LL = 3,
+    IPS_ONESHOT_LL128 = 4,
+    IPS_TWOSHOT_LL = 5,
+    IPS_TWOSHOT_LL128 = 6,
+    IPS_VARIANTS = 7,
+};
+
+/* The variant, or -1 where the two do not go together. */
+IPS_BOTH int ips_variant_of(int algo, int proto)
+{
+    if (algo == IPS_RING)
+        return proto;
+    return proto == IPS_SIMPLE ? -1 : IPS_ONESHOT_LL + 2 * (algo - IPS_ONESHOT) + proto;
+}
+
+IPS_BOTH int ips_variant_algo(int variant)
+{
+    return variant < IPS_ONESHOT_LL ? IPS_RING
+                                    : IPS_ONESHOT + (variant - IPS_ONESHOT_LL) / 2;
+}
+
+IPS_BOTH int ips_variant_proto(int variant)
+{
+    return variant < IPS_ONESHOT_LL ? variant : (variant - IPS_ONESHOT_LL) % 2;
+}
+
+/* Variants that use the same memory count their steps together. */
+enum { IPS_SEQUENCES = 5 };
+IPS_BOTH int ips_sequence_of(int variant)
+{
+    return variant < IPS_ONESHOT_LL ? variant
+                                    : (int)IPS_PROTOS + ips_variant_proto(variant);
+}
 
 /* Size of an element; 0 for a number that is none of the above. */
 static inline unsigned ips_element_bytes(int type)

@@ -186,7 +186,7 @@ IPS_DEVICE void ips_verify_weigh_run(const struct ips_verify_args *args)
 IPS_DEVICE_CALL void ips_verify_report(const struct ips_verify_args *args, uint64_t index,
                                        uint64_t got, uint64_t expected)
 {
-    struct ips_slab_head *head = (struct ips_slab_head *)args->slab;
+    struct ips_head *head = args->head;
     struct ips_wrong *wrong = &args->control->wrong;
     if (ips_exchange(&head->wrong_taken, 1))
         return;
@@ -196,7 +196,7 @@ IPS_DEVICE_CALL void ips_verify_report(const struct ips_verify_args *args, uint6
     const struct ips_v4 call = {
         (uint32_t)args->message, (uint32_t)(args->message >> 32),
         (uint32_t)ips_ld_relaxed(&head->call),
-        args->type | args->op << 8 | args->proto << 16 | args->channels << 24};
+        args->type | args->op << 8 | args->variant << 16 | args->channels << 24};
     ips_st16(&wrong->call, call);
     ips_st_release(&wrong->there, 1);
 }

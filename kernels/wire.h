@@ -2,12 +2,15 @@
 /* The wire contract: every byte that two ranks, or host and device, share. Included by host
  * C, by nvcc and by the CPU stand-in; the static asserts hold on all three.
  *
- * A rank owns one slab of device memory. Its predecessor in the ring writes data into it and
- * its successor writes credits into it; the rank itself only polls and reads there.
+ * A rank owns one mailbox, in memory that the others write: it alone polls and reads there.
+ * A step is a 64-bit count per channel and sequence, from 1 on.
  *
- * A step is a 64-bit count per channel and protocol, 1 for the first slot ever sent. The
- * slot of step s is s % slots. A sender may write step s once the reader's credit has
- * reached s - slots. */
+ * Ring: the predecessor writes data, the successor credits. The slot of step s is s % slots.
+ * A sender may write step s once the reader's credit has reached s - slots.
+ *
+ * One-shot and two-shot: in each step every rank writes at least one line to every other,
+ * into the inbox of the step's parity. Nobody waits for credits: a rank that has received a
+ * peer's lines of step s - 1 knows that the peer has read all lines of step s - 2. */
 #ifndef IPS_KERNELS_WIRE_H
 #define IPS_KERNELS_WIRE_H
 
@@ -24,7 +27,7 @@
 
 /* Bumped with every change of this file: checked against the loaded module and between the
  * ranks' records. */
-#define IPS_WIRE_VERSION 2
+#define IPS_WIRE_VERSION 3
 
 /* LL: 16-byte lines, 8 data bytes, each 4 of them followed by the low bits of the step. A
  * build may narrow the flag, and all slots, so that tests live in their wrap. */
@@ -36,7 +39,7 @@
 #define IPS_LL_SLOTS 8
 #endif
 #ifndef IPS_LL_SLOT_BYTES
-#define IPS_LL_SLOT_BYTES (16 * 1024)
+#define IPS_LL_SLOT_BYTES (8 * 1024)
 #endif
 #define IPS_LL_LINE_DATA 8
 #define IPS_LL_SLOT_LINES (IPS_LL_SLOT_BYTES / 16)
@@ -46,7 +49,7 @@
 #define IPS_LL128_SLOTS 8
 #endif
 #ifndef IPS_LL128_SLOT_BYTES
-#define IPS_LL128_SLOT_BYTES (32 * 1024)
+#define IPS_LL128_SLOT_BYTES (16 * 1024)
 #endif
 #define IPS_LL128_LINE_DATA 120
 #define IPS_LL128_SLOT_LINES (IPS_LL128_SLOT_BYTES / 128)
@@ -59,19 +62,32 @@
 #define IPS_SIMPLE_SLOT_BYTES (128 * 1024)
 #endif
 
+/* One-shot and two-shot: what a channel receives in one step from all ranks together. Each
+ * has an equal part of it, see ips_inbox_lines(). */
+#ifndef IPS_INBOX_BYTES
+#define IPS_INBOX_BYTES (64 * 1024)
+#endif
+
+/* Lines of one rank's part of an inbox; a multiple of 8, so that parts begin on 128 bytes. */
+IPS_BOTH uint32_t ips_inbox_lines(uint32_t line_bytes, uint32_t nranks)
+{
+    return IPS_INBOX_BYTES / 128 / nranks * 128 / line_bytes;
+}
+
 /* A 64-bit word that one peer writes, alone on its 128-byte line. */
 struct ips_word {
     uint64_t value;
     uint64_t pad[15];
 };
 
-/* One channel's part of a slab. */
+/* One channel's part of a mailbox. */
 struct ips_channel {
     struct ips_word credit[IPS_PROTOS]; /* written by the successor: last step it read */
     struct ips_word flag;               /* written by the predecessor: last Simple step */
     unsigned char ll[IPS_LL_SLOTS][IPS_LL_SLOT_BYTES];
     unsigned char ll128[IPS_LL128_SLOTS][IPS_LL128_SLOT_BYTES];
     unsigned char simple[IPS_SIMPLE_SLOTS][IPS_SIMPLE_SLOT_BYTES];
+    unsigned char inbox[2][2][IPS_INBOX_BYTES]; /* by protocol (LL, LL128) and parity */
 };
 
 /* LL128's guard: two independent multilinear hashes, (k[0] + sum k[i+1] * word[i] mod 2^64)
@@ -82,57 +98,68 @@ struct ips_guard_keys {
     uint64_t key[2][IPS_GUARD_WORDS + 2]; /* [..][0] is the constant; the last is unused */
 };
 
-/* Executions of the kernels are counted by protocol and by size class (floor of log2 of the
+/* Executions of the kernels are counted by variant and by size class (floor of log2 of the
  * bytes), so that replays of captured calls are seen without the host's help. */
 #define IPS_SIZE_CLASSES 48
-#define IPS_COUNTERS (IPS_PROTOS * IPS_SIZE_CLASSES)
+#define IPS_COUNTERS (IPS_VARIANTS * IPS_SIZE_CLASSES)
 static inline unsigned ips_size_class(uint64_t bytes)
 {
     unsigned log = bytes ? 63 - (unsigned)__builtin_clzll(bytes) : 0;
     return log < IPS_SIZE_CLASSES ? log : IPS_SIZE_CLASSES - 1;
 }
-static inline unsigned ips_counter_of(unsigned proto, uint64_t bytes)
+static inline unsigned ips_counter_of(unsigned variant, uint64_t bytes)
 {
-    return proto * IPS_SIZE_CLASSES + ips_size_class(bytes);
+    return variant * IPS_SIZE_CLASSES + ips_size_class(bytes);
 }
 
-/* What the probe of a link writes into the peer: one line per direction and parity of the
- * round, so that a neighbour one round ahead does not overwrite what was not yet read. */
+/* What the probe of the links writes into each peer: one line per parity of the round, so
+ * that a peer one round ahead does not overwrite what was not yet read. */
 #define IPS_PROBE_ROUNDS 4
 #define IPS_PROBE_WORDS 16
 struct ips_probe_box {
     uint64_t word[2][IPS_PROBE_WORDS];
 };
 
-/* The head of a slab: private to its owner, except for the probe's boxes. */
-struct ips_slab_head {
-    uint64_t step[IPS_PROTOS][IPS_MAX_CHANNELS]; /* last completed step */
+/* A rank's own state between calls, in its device's memory. */
+struct ips_head {
+    uint64_t step[IPS_SEQUENCES][IPS_MAX_CHANNELS]; /* last completed step */
     uint64_t call; /* number of the last call that has begun, from 1 on */
     uint64_t count[IPS_COUNTERS];
     uint64_t stuck_taken; /* a thread that waits has written control->stuck */
     uint64_t stuck_seq;   /* records written there */
     uint64_t wrong_taken; /* a thread has written control->wrong */
     struct ips_guard_keys keys;
-    struct ips_probe_box probe[2]; /* [0] written by the predecessor, [1] by the successor */
 };
+#define IPS_HEAD_BYTES 8192
 
-#define IPS_SLAB_HEAD_BYTES 8192
-#define IPS_MAX_THREADS 512 /* per block */
-#define IPS_SLAB_BYTES(channels)                                                           \
-    (IPS_SLAB_HEAD_BYTES + (size_t)(channels) * sizeof(struct ips_channel))
+/* The start of a mailbox; the channels follow. */
+struct ips_mailbox {
+    struct ips_probe_box probe[IPS_MAX_RANKS]; /* by position of the writer */
+    uint64_t pad[256];
+};
+#define IPS_MAILBOX_BYTES(channels)                                                        \
+    (sizeof(struct ips_mailbox) + (size_t)(channels) * sizeof(struct ips_channel))
+
+/* Threads of a block, at most: what the registers of a multiprocessor allow. */
+#define IPS_MAX_THREADS 512
+#define IPS_THREADS_TWOSHOT_LL128 384
+IPS_BOTH unsigned ips_variant_max_threads(int variant)
+{
+    return variant == IPS_TWOSHOT_LL128 ? IPS_THREADS_TWOSHOT_LL128 : IPS_MAX_THREADS;
+}
 
 /* What a call is: in a sound program the same on all ranks for the same number. */
 struct ips_call {
     uint64_t count; /* elements */
     uint32_t number; /* low bits */
-    uint8_t type, op, proto, channels;
+    uint8_t type, op, variant, channels;
 };
 
 /* What a thread waits for. */
 enum ips_wait_kind {
     IPS_WAIT_NONE = 0,
-    IPS_WAIT_DATA = 1,   /* a slot from the predecessor */
-    IPS_WAIT_CREDIT = 2, /* a credit from the successor */
+    IPS_WAIT_DATA = 1,   /* data from the peer */
+    IPS_WAIT_CREDIT = 2, /* a credit: that the peer has read data */
 };
 
 /* A wait that has lasted IPS_NOTICE_NS is written down for the host, one at a time, and the
@@ -165,36 +192,37 @@ struct ips_control {
     struct ips_stuck stuck;
     uint64_t pad1[10];
     uint64_t probe_done; /* 1 after the probe has ended */
-    uint32_t probe_bad;  /* bit 0: predecessor's words wrong or late, bit 1: successor's */
+    uint32_t probe_bad;  /* bit p: the words of the rank at position p wrong or late */
     uint32_t pad2[29];
-    uint64_t count[IPS_COUNTERS]; /* mirror of ips_slab_head.count */
+    uint64_t count[IPS_COUNTERS]; /* mirror of ips_head.count */
     struct ips_call history[IPS_CALL_HISTORY]; /* done by channel 0: [number % 4] */
     struct ips_wrong wrong;
 };
 #define IPS_CONTROL_BYTES 4096
 
-/* The one parameter of the AllReduce kernels. Pointers are device addresses. Grid: one block
- * per channel; block: any multiple of 32 threads up to IPS_MAX_THREADS. */
+/* The one parameter of the AllReduce kernels. Pointers are device addresses; a position is a
+ * rank's place in the ring. Grid: one block per channel; block: any multiple of 32 threads up
+ * to IPS_MAX_THREADS. */
 struct ips_allreduce_args {
     const void *in;
     void *out; /* may equal in */
     uint64_t count; /* elements */
-    void *slab;     /* own */
-    void *next;     /* successor's slab as mapped here */
-    void *prev;     /* predecessor's slab as mapped here */
+    struct ips_head *head;
+    void *mailbox[IPS_MAX_RANKS]; /* by position, as mapped here; the own one too */
     struct ips_control *control;
-    uint32_t rank;   /* position in the ring */
+    uint32_t rank; /* own position */
     uint32_t nranks;
-    uint32_t type; /* enum ips_type */
-    uint32_t op;   /* enum ips_op */
-    uint32_t counter; /* index into ips_slab_head.count */
-    uint32_t prev_peer, next_peer; /* communicator ranks of the neighbours, for reports */
-    uint32_t element;              /* bytes */
+    uint32_t type;    /* enum ips_type */
+    uint32_t op;      /* enum ips_op */
+    uint32_t counter; /* index into ips_head.count */
+    uint32_t element; /* bytes */
+    uint8_t peer[IPS_MAX_RANKS]; /* communicator ranks by position, for reports */
 };
 
-/* The one parameter of the probe kernel (one block of 32 threads). */
+/* The one parameter of the probe kernel (one block of IPS_PROBE_THREADS threads). */
+#define IPS_PROBE_THREADS (IPS_MAX_RANKS * IPS_PROBE_WORDS)
 struct ips_probe_args {
-    void *slab, *next, *prev;
+    void *mailbox[IPS_MAX_RANKS];
     struct ips_control *control;
     uint64_t seed;        /* alike on all ranks; payloads derive from it, round and sender */
     uint64_t deadline_ns; /* from the kernel's start */
@@ -209,17 +237,21 @@ struct ips_verify_args {
     void *weights;        /* float64 for float64, else float32; NULL: there are none */
     uint64_t count, first;
     uint64_t message; /* elements of the whole call */
-    void *slab;
+    struct ips_head *head;
     struct ips_control *control;
-    uint32_t type, op, proto, channels;
+    uint32_t type, op, variant, channels;
     uint32_t element; /* bytes */
     uint32_t nranks;
 };
 
 /* Entry points of the module, and the global that guards against a module of another build. */
-#define IPS_KERNEL_LL "ips_allreduce_ll"
-#define IPS_KERNEL_LL128 "ips_allreduce_ll128"
-#define IPS_KERNEL_SIMPLE "ips_allreduce_simple"
+#define IPS_KERNEL_RING_LL "ips_ring_ll"
+#define IPS_KERNEL_RING_LL128 "ips_ring_ll128"
+#define IPS_KERNEL_RING_SIMPLE "ips_ring_simple"
+#define IPS_KERNEL_ONESHOT_LL "ips_oneshot_ll"
+#define IPS_KERNEL_ONESHOT_LL128 "ips_oneshot_ll128"
+#define IPS_KERNEL_TWOSHOT_LL "ips_twoshot_ll"
+#define IPS_KERNEL_TWOSHOT_LL128 "ips_twoshot_ll128"
 #define IPS_KERNEL_PROBE "ips_probe"
 #define IPS_KERNEL_WEIGH "ips_verify_weigh"
 #define IPS_KERNEL_COMPARE "ips_verify_compare"
@@ -228,17 +260,21 @@ struct ips_verify_args {
 IPS_STATIC_ASSERT(sizeof(struct ips_word) == 128, "a polled word has its own line");
 IPS_STATIC_ASSERT(offsetof(struct ips_channel, ll) % 128 == 0, "slots are line-aligned");
 IPS_STATIC_ASSERT(sizeof(struct ips_channel) % 128 == 0, "channels are line-aligned");
-IPS_STATIC_ASSERT(sizeof(struct ips_slab_head) <= IPS_SLAB_HEAD_BYTES, "head fits");
+IPS_STATIC_ASSERT(sizeof(struct ips_head) <= IPS_HEAD_BYTES, "head fits");
+IPS_STATIC_ASSERT(sizeof(struct ips_mailbox) % 128 == 0, "channels are line-aligned");
+IPS_STATIC_ASSERT(offsetof(struct ips_channel, inbox) % 128 == 0, "inboxes are line-aligned");
 IPS_STATIC_ASSERT(sizeof(struct ips_call) == 16, "one store");
 IPS_STATIC_ASSERT(sizeof(struct ips_control) <= IPS_CONTROL_BYTES, "a page");
 IPS_STATIC_ASSERT(offsetof(struct ips_control, history) % 16 == 0, "entries are aligned");
 IPS_STATIC_ASSERT((offsetof(struct ips_control, wrong) + offsetof(struct ips_wrong, call)) % 16
                       == 0, "one store");
 IPS_STATIC_ASSERT(offsetof(struct ips_control, probe_done) % 128 == 0, "lines of their own");
-IPS_STATIC_ASSERT(sizeof(struct ips_allreduce_args) == 88, "same layout everywhere");
-IPS_STATIC_ASSERT(sizeof(struct ips_probe_args) == 56, "same layout everywhere");
+IPS_STATIC_ASSERT(sizeof(struct ips_allreduce_args) == 136, "same layout everywhere");
+IPS_STATIC_ASSERT(sizeof(struct ips_probe_args) == 96, "same layout everywhere");
 IPS_STATIC_ASSERT(sizeof(struct ips_verify_args) == 88, "same layout everywhere");
-IPS_STATIC_ASSERT(IPS_SLAB_BYTES(IPS_MAX_CHANNELS) <= 16u << 20, "a slab is at most 16 MiB");
+IPS_STATIC_ASSERT(IPS_HEAD_BYTES + IPS_MAILBOX_BYTES(IPS_MAX_CHANNELS) <= 16u << 20,
+                  "a slab is at most 16 MiB");
+IPS_STATIC_ASSERT(IPS_INBOX_BYTES / IPS_MAX_RANKS >= 128, "every rank has a line");
 /* The slot of a step is found with a mask, also across the flag's wrap. */
 IPS_STATIC_ASSERT((IPS_LL_SLOTS & (IPS_LL_SLOTS - 1)) == 0, "power of two");
 IPS_STATIC_ASSERT((IPS_LL128_SLOTS & (IPS_LL128_SLOTS - 1)) == 0, "power of two");

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 const struct ips_policy_settings ips_policy_defaults = {
+    .algo = IPS_ALGO_AUTO,
     .proto = IPS_PROTO_AUTO,
     .max_channels = 8,
     .ll_max_bytes = 64 << 10,
@@ -55,6 +56,19 @@ int ips_policy_takes_some(const struct ips_policy_settings *settings, unsigned r
            max_bytes(settings, ranks) > 0;
 }
 
+/* Fewer hops while what they cost in bytes does not matter. */
+static enum ips_algo algo_for(const struct ips_policy_settings *settings, unsigned ranks,
+                              uint64_t bytes, enum ips_proto *proto)
+{
+    if (*proto == IPS_SIMPLE && settings->algo > IPS_RING)
+        *proto = IPS_LL128;
+    if (settings->algo >= 0 && settings->algo < IPS_ALGOS)
+        return (enum ips_algo)settings->algo;
+    if (*proto == IPS_SIMPLE)
+        return IPS_RING;
+    return bytes <= (256u << 10) / (ranks * ranks / 4) ? IPS_ONESHOT : IPS_TWOSHOT;
+}
+
 static struct ips_decision nccl(const char *reason)
 {
     return (struct ips_decision){.route = IPS_ROUTE_NCCL, .reason = reason};
@@ -81,20 +95,22 @@ struct ips_decision ips_policy_decide(const struct ips_policy_settings *settings
                         : "larger than IPCSHIM_MAX_BYTES");
 
     struct ips_decision decision = {.route = IPS_ROUTE_ENGINE};
+    enum ips_proto proto = IPS_SIMPLE;
     if (settings->proto >= 0 && settings->proto < IPS_PROTOS) {
-        decision.proto = (enum ips_proto)settings->proto;
+        proto = (enum ips_proto)settings->proto;
         decision.reason = "IPCSHIM_PROTO";
     } else if (bytes <= settings->ll_max_bytes) {
-        decision.proto = IPS_LL;
+        proto = IPS_LL;
         decision.reason = "small: lowest latency";
     } else if (bytes <= settings->ll128_max_bytes) {
-        decision.proto = IPS_LL128;
+        proto = IPS_LL128;
         decision.reason = "medium: low latency, 94 % payload";
     } else {
-        decision.proto = IPS_SIMPLE;
         decision.reason = "large: full bandwidth";
     }
-    decision.channels = channels_for(decision.proto, bytes, settings->max_channels);
-    decision.threads = shapes[decision.proto].threads;
+    enum ips_algo algo = algo_for(settings, ranks, bytes, &proto);
+    decision.variant = (enum ips_variant)ips_variant_of((int)algo, (int)proto);
+    decision.channels = channels_for(proto, bytes, settings->max_channels);
+    decision.threads = shapes[proto].threads;
     return decision;
 }

@@ -9,11 +9,13 @@
 #include "kernels/names.h"
 #include "kernels/types.h"
 
+#define IPS_ALGO_AUTO (-1)
 #define IPS_PROTO_AUTO (-1)
 #define IPS_MAX_BYTES_AUTO UINT64_MAX
 
 /* Agreed between the ranks at set-up: rank 0's are used by all. Plain data, no pointers. */
 struct ips_policy_settings {
+    int32_t algo;             /* enum ips_algo, or IPS_ALGO_AUTO */
     int32_t proto;            /* enum ips_proto, or IPS_PROTO_AUTO */
     uint32_t max_channels;    /* 1 to IPS_MAX_CHANNELS */
     uint64_t ll_max_bytes;    /* LL up to this size */
@@ -26,10 +28,11 @@ enum ips_route { IPS_ROUTE_ENGINE, IPS_ROUTE_NCCL };
 
 struct ips_decision {
     enum ips_route route;
-    enum ips_proto proto; /* of the engine; meaningless for NCCL, like the next two */
-    unsigned channels;    /* blocks */
-    unsigned threads;     /* per block */
-    const char *reason;   /* static text: why this route and protocol */
+    enum ips_variant variant; /* algorithm and protocol of the engine; like the next two
+                                 meaningless for NCCL */
+    unsigned channels;        /* blocks */
+    unsigned threads;         /* per block */
+    const char *reason;       /* static text: why this route and variant */
 };
 
 /* The built-in settings. */

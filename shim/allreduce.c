@@ -46,7 +46,7 @@ static void trace(const struct ips_taken *taken, int captured, ncclResult_t resu
         .comm = taken->comm->number,
         .rank = taken->comm->rank,
         .route = IPS_ROUTE_ENGINE,
-        .proto = (uint8_t)taken->call.proto,
+        .variant = (uint8_t)taken->call.variant,
         .reason = taken->reason,
         .result = result,
     };
@@ -74,7 +74,7 @@ ncclResult_t ips_taken_launch(const struct ips_taken *taken)
     if (!ips_trace_on())
         return result;
     if (!result && !captured && taken->call.count) /* what the device will count */
-        __atomic_fetch_add(&comm->eager[ips_counter_of(taken->call.proto, taken->bytes)],
+        __atomic_fetch_add(&comm->eager[ips_counter_of(taken->call.variant, taken->bytes)],
                            1, __ATOMIC_RELAXED);
     trace(taken, captured, result);
     return result;
@@ -104,7 +104,7 @@ int ips_allreduce_take(const struct ips_request *request, int *ret_result,
                      .count = request->count,
                      .type = (enum ips_type)request->type,
                      .op = (enum ips_op)request->op,
-                     .proto = decision.proto,
+                     .variant = decision.variant,
                      .channels = decision.channels,
                      .threads = decision.threads,
                      .stream = request->stream},

@@ -21,6 +21,9 @@ const struct ips_setting ips_settings_table[] = {
      "can. "
      "0: every call goes to NCCL, and is still traced. One rank with 0 switches its "
      "communicators off for all ranks."},
+    {"IPCSHIM_ALGO", CHOICE, MEMBER(policy.algo), 0, 0, "auto|ring|oneshot|twoshot", -1,
+     "The engine's algorithm for all sizes; auto chooses by size. oneshot and twoshot have "
+     "no Simple and use LL128 instead. Rank 0's value is used by all ranks."},
     {"IPCSHIM_PROTO", CHOICE, MEMBER(policy.proto), 0, 0, "auto|LL|LL128|Simple", -1,
      "The engine's wire protocol for all sizes; auto chooses by size. Rank 0's value is "
      "used by all ranks."},

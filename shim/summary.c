@@ -10,10 +10,10 @@
 
 #include "shim/trace_format.h"
 
-/* The ways a call can go: NCCL, or the engine with each protocol, launched at once,
+/* The ways a call can go: NCCL, or the engine with each variant, launched at once,
  * captured into a graph, or replayed by one. */
-enum { NCCL, EAGER, CAPTURED = EAGER + IPS_PROTOS, REPLAYED = CAPTURED + IPS_PROTOS };
-#define WAYS (REPLAYED + IPS_PROTOS)
+enum { NCCL, EAGER, CAPTURED = EAGER + IPS_VARIANTS, REPLAYED = CAPTURED + IPS_VARIANTS };
+#define WAYS (REPLAYED + IPS_VARIANTS)
 #define UNKNOWN_SIZE IPS_SIZE_CLASSES /* one class more */
 #define IN_PROGRESS 7 /* ncclInProgress: accepted, on a non-blocking communicator */
 
@@ -54,7 +54,7 @@ static int way_of(const struct ips_event *event)
 {
     if (event->route != IPS_ROUTE_ENGINE)
         return NCCL;
-    return (event->captured > 0 ? CAPTURED : EAGER) + event->proto;
+    return (event->captured > 0 ? CAPTURED : EAGER) + event->variant;
 }
 
 void ips_summary_count(const struct ips_event *event)
@@ -105,10 +105,10 @@ static void refresh_replays(call_counters *all)
 {
     uint64_t counts[IPS_COUNTERS];
     replays(counts);
-    for (size_t proto = 0; proto < IPS_PROTOS; proto++) {
-        struct counter *row = all[IPS_SLOT_ncclAllReduce][REPLAYED + proto];
+    for (size_t variant = 0; variant < IPS_VARIANTS; variant++) {
+        struct counter *row = all[IPS_SLOT_ncclAllReduce][REPLAYED + variant];
         for (size_t class = 0; class < IPS_SIZE_CLASSES; class ++)
-            __atomic_store_n(&row[class].calls, counts[proto * IPS_SIZE_CLASSES + class],
+            __atomic_store_n(&row[class].calls, counts[variant * IPS_SIZE_CLASSES + class],
                              __ATOMIC_RELAXED);
     }
 }
@@ -142,9 +142,10 @@ static const char *route_name(int way)
                              : "engine";
 }
 
-static const char *proto_name(int way)
+/* The engine's variant, or -1. */
+static int variant_of(int way)
 {
-    return way == NCCL ? NULL : ips_proto_name((way - EAGER) % IPS_PROTOS);
+    return way == NCCL ? -1 : (way - EAGER) % IPS_VARIANTS;
 }
 
 static void json_row(struct ips_text *text, const struct row *row, int first)
@@ -156,8 +157,11 @@ static void json_row(struct ips_text *text, const struct row *row, int first)
         ips_text_add(text, ",\"min_bytes\":%llu,\"max_bytes\":%llu",
                      row->size_class ? 1ull << row->size_class : 0ull,
                      (2ull << row->size_class) - 1);
-    ips_text_add(text, ",\"route\":\"%s\",\"protocol\":", route_name(row->way));
-    ips_text_json(text, proto_name(row->way));
+    const int variant = variant_of(row->way);
+    ips_text_add(text, ",\"route\":\"%s\",\"algorithm\":", route_name(row->way));
+    ips_text_json(text, variant < 0 ? NULL : ips_algo_name(ips_variant_algo(variant)));
+    ips_text_add(text, ",\"protocol\":");
+    ips_text_json(text, variant < 0 ? NULL : ips_proto_name(ips_variant_proto(variant)));
     ips_text_add(text, ",\"calls\":%llu", (unsigned long long)row->calls);
     if (row->way >= REPLAYED || row->size_class == UNKNOWN_SIZE)
         ips_text_add(text, ",\"bytes\":null}");
@@ -200,16 +204,16 @@ static void table_row(struct ips_text *text, const struct row *row, int first)
         if (row->way < REPLAYED)
             format_bytes(row->bytes, bytes, sizeof bytes);
     }
-    snprintf(route, sizeof route, "%s %s", route_name(row->way),
-             proto_name(row->way) ? proto_name(row->way) : "");
-    ips_text_add(text, "  %-24s %-22s %-25s %10llu  %10s\n", row->name, size, route,
+    const char *variant = ips_variant_name(variant_of(row->way));
+    snprintf(route, sizeof route, "%s %s", route_name(row->way), variant ? variant : "");
+    ips_text_add(text, "  %-24s %-22s %-32s %10llu  %10s\n", row->name, size, route,
                  (unsigned long long)row->calls, bytes);
 }
 
 void ips_summary_table(struct ips_text *text, int rank, int pid, uint64_t dropped)
 {
     ips_text_add(text, "ipcshim: NCCL calls of rank %d (pid %d)\n", rank, pid);
-    ips_text_add(text, "  %-24s %-22s %-25s %10s  %10s\n", "call", "size", "route",
+    ips_text_add(text, "  %-24s %-22s %-32s %10s  %10s\n", "call", "size", "route",
                  "calls", "bytes");
     size_t before = text->used;
     each_row(text, table_row);

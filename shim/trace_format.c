@@ -54,8 +54,11 @@ static void add_route(struct ips_text *text, const struct ips_event *event)
     int engine = event->route == IPS_ROUTE_ENGINE;
     ips_text_add(text, ",\"route\":\"%s\"", engine ? "engine" : "nccl");
     if (event->kind == IPS_EVENT_CALL) {
+        int known = engine && event->variant < IPS_VARIANTS;
+        ips_text_add(text, ",\"algorithm\":");
+        ips_text_json(text, known ? ips_algo_name(ips_variant_algo(event->variant)) : NULL);
         ips_text_add(text, ",\"protocol\":");
-        ips_text_json(text, engine ? ips_proto_name(event->proto) : NULL);
+        ips_text_json(text, known ? ips_proto_name(ips_variant_proto(event->variant)) : NULL);
     }
     ips_text_add(text, ",\"reason\":");
     ips_text_json(text, event->reason);

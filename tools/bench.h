@@ -136,7 +136,7 @@ struct bench_took {
     uint64_t calls;    /* events seen */
     uint64_t disagree; /* events that differ from the case's first one */
     enum ips_route route;
-    int proto; /* -1 for NCCL */
+    int variant; /* -1 for NCCL */
     char reason[160];
 };
 
@@ -194,6 +194,7 @@ void bench_report_begin(struct bench_report *report, const struct bench_plan *pl
                         unsigned ranks);
 /* A quoted text, without what JSON may not hold; null for NULL. */
 void bench_json_text(FILE *json, const char *text);
+void bench_json_variant(FILE *json, int variant);
 void bench_report_row(struct bench_report *report, const struct bench_row *row);
 void bench_report_end(struct bench_report *report);
 

@@ -62,7 +62,7 @@ static void explain_wrong(struct bench_page *page, unsigned index)
 
 static int took_same(const struct bench_took *a, const struct bench_took *b)
 {
-    return a->route == b->route && a->proto == b->proto && !strcmp(a->reason, b->reason);
+    return a->route == b->route && a->variant == b->variant && !strcmp(a->reason, b->reason);
 }
 
 /* Whether one rank's trace has all calls of the case, and says what rank 0's says. */
@@ -92,11 +92,11 @@ static int policy_agrees(const struct bench_took *took, int served,
 {
     int engine = says->route == IPS_ROUTE_ENGINE && served;
     if (engine == (took->route == IPS_ROUTE_ENGINE) &&
-        (!engine || took->proto == (int)says->proto))
+        (!engine || took->variant == (int)says->variant))
         return 1;
     tool_fail("the policy says %s, the trace %s",
-              engine ? ips_proto_name(says->proto) : "nccl",
-              took->route == IPS_ROUTE_NCCL ? "nccl" : ips_proto_name(took->proto));
+              engine ? ips_variant_name((int)says->variant) : "nccl",
+              took->route == IPS_ROUTE_NCCL ? "nccl" : ips_variant_name(took->variant));
     return 0;
 }
 

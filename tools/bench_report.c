@@ -28,8 +28,8 @@ void bench_report_begin(struct bench_report *report, const struct bench_plan *pl
            plan->graph ? "captured and replayed" : "eager",
            (unsigned long long)options->seed,
            options->simulated ? "; times are simulated, not performance" : "");
-    printf("%10s %11s %-8s %-4s  %-6s %-6s %2s %10s %7s %7s  %-8s", "bytes", "count",
-           "type", "op", "route", "proto", "ch", "time us", "algbw", "busbw", "errors");
+    printf("%10s %11s %-8s %-4s  %-6s %-13s %2s %10s %7s %7s  %-8s", "bytes", "count",
+           "type", "op", "route", "variant", "ch", "time us", "algbw", "busbw", "errors");
     if (report->beside)
         printf(" %10s %6s", "NCCL us", "ratio");
     printf("  why\n");
@@ -51,6 +51,15 @@ void bench_json_text(FILE *json, const char *text)
     fputc('"', json);
 }
 
+/* The two members that say how the engine ran a case; null for NCCL. */
+void bench_json_variant(FILE *json, int variant)
+{
+    fprintf(json, "\"algorithm\": ");
+    bench_json_text(json, variant < 0 ? NULL : ips_algo_name(ips_variant_algo(variant)));
+    fprintf(json, ", \"protocol\": ");
+    bench_json_text(json, variant < 0 ? NULL : ips_proto_name(ips_variant_proto(variant)));
+}
+
 static void json_row(struct bench_report *report, const struct bench_row *row,
                      double algbw, double busbw)
 {
@@ -58,12 +67,12 @@ static void json_row(struct bench_report *report, const struct bench_row *row,
     const struct bench_took *took = &row->took;
     fprintf(json,
             "%s\n {\"ranks\": %u, \"bytes\": %llu, \"count\": %llu, \"type\": \"%s\", "
-            "\"op\": \"%s\", \"route\": \"%s\", \"protocol\": ",
+            "\"op\": \"%s\", \"route\": \"%s\", ",
             report->rows ? "," : "", row->ranks,
             (unsigned long long)(row->c->count * ips_type_bytes(row->c->type)),
             (unsigned long long)row->c->count, ips_type_name(row->c->type),
             ips_op_name(row->c->op), took->route == IPS_ROUTE_ENGINE ? "engine" : "nccl");
-    bench_json_text(json, ips_proto_name(took->proto));
+    bench_json_variant(json, took->variant);
     fprintf(json,
             ", \"channels\": %u, \"us\": %.3f, \"algbw\": %.3f, \"busbw\": %.3f, "
             "\"wrong\": %llu, \"ranks_differ\": %s, ",
@@ -82,17 +91,17 @@ void bench_report_row(struct bench_report *report, const struct bench_row *row)
     uint64_t bytes = row->c->count * ips_type_bytes(row->c->type);
     double algbw = row->engine.median > 0 ? (double)bytes / row->engine.median * 1e-3 : 0;
     double busbw = algbw * 2 * (row->ranks - 1) / row->ranks;
-    const char *proto = ips_proto_name(row->took.proto);
+    const char *variant = ips_variant_name(row->took.variant);
     char errors[32] = "ok";
     if (row->wrong)
         snprintf(errors, sizeof errors, "WRONG %llu", (unsigned long long)row->wrong);
     else if (row->differ)
         snprintf(errors, sizeof errors, "DIFFER");
-    printf("%10llu %11llu %-8s %-4s  %-6s %-6s", (unsigned long long)bytes,
+    printf("%10llu %11llu %-8s %-4s  %-6s %-13s", (unsigned long long)bytes,
            (unsigned long long)row->c->count, ips_type_name(row->c->type),
            ips_op_name(row->c->op),
-           row->took.route == IPS_ROUTE_ENGINE ? "engine" : "nccl", proto ? proto : "-");
-    if (proto)
+           row->took.route == IPS_ROUTE_ENGINE ? "engine" : "nccl", variant ? variant : "-");
+    if (variant)
         printf(" %2u", row->channels);
     else
         printf("  -");

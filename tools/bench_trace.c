@@ -40,29 +40,31 @@ static uint64_t number_of(const char *line, const char *key)
     return at ? strtoull(at, NULL, 10) : 0;
 }
 
-static int proto_of(const char *name)
+static int variant_of(const char *algorithm, const char *protocol)
 {
-    for (int proto = 0; proto < IPS_PROTOS; proto++)
-        if (!strcmp(name, ips_proto_name(proto)))
-            return proto;
+    for (int variant = 0; variant < IPS_VARIANTS; variant++)
+        if (!strcmp(algorithm, ips_algo_name(ips_variant_algo(variant))) &&
+            !strcmp(protocol, ips_proto_name(ips_variant_proto(variant))))
+            return variant;
     return -1;
 }
 
 static struct bench_took event_of(const char *line)
 {
     struct bench_took event = {.calls = 1};
-    char word[32];
+    char word[32], algorithm[32];
     text_of(line, "route", word, sizeof word);
     event.route = strcmp(word, "engine") ? IPS_ROUTE_NCCL : IPS_ROUTE_ENGINE;
+    text_of(line, "algorithm", algorithm, sizeof algorithm);
     text_of(line, "protocol", word, sizeof word);
-    event.proto = event.route == IPS_ROUTE_ENGINE ? proto_of(word) : -1;
+    event.variant = event.route == IPS_ROUTE_ENGINE ? variant_of(algorithm, word) : -1;
     text_of(line, "reason", event.reason, sizeof event.reason);
     return event;
 }
 
 static int same(const struct bench_took *a, const struct bench_took *b)
 {
-    return a->route == b->route && a->proto == b->proto && !strcmp(a->reason, b->reason);
+    return a->route == b->route && a->variant == b->variant && !strcmp(a->reason, b->reason);
 }
 
 static int belongs(const char *line, const struct bench_case *c)
@@ -123,7 +125,7 @@ int bench_trace_open(struct bench_trace *trace, struct bench_page *page, unsigne
     if (!trace->took)
         return -ENOMEM;
     for (unsigned i = 0; i < page->ncases; i++)
-        trace->took[i] = (struct bench_took){.route = IPS_ROUTE_NCCL, .proto = -1};
+        trace->took[i] = (struct bench_took){.route = IPS_ROUTE_NCCL, .variant = -1};
     return 0;
 }
 

@@ -49,8 +49,8 @@ void bench_vs_begin(struct bench_report *report, const struct bench_plan *plan,
     printf("# %u ranks, transport %s, seed %llu%s\n", ranks, transport,
            (unsigned long long)plan->options.seed,
            report->simulated ? "; times are simulated, not performance: no ratios" : "");
-    printf("%10s %-5s  %-6s %-6s %2s %10s %17s %10s %17s %6s %13s %7s %6s  %s\n", "bytes",
-           "mode", "route", "proto", "ch", "time us", "quartiles", "NCCL us", "quartiles",
+    printf("%10s %-5s  %-6s %-13s %2s %10s %17s %10s %17s %6s %13s %7s %6s  %s\n", "bytes",
+           "mode", "route", "variant", "ch", "time us", "quartiles", "NCCL us", "quartiles",
            "ratio", "95 % bound", "algbw", "limit", "errors");
 }
 
@@ -139,12 +139,12 @@ static void json_row(struct bench_report *report, const struct bench_row *row,
     bench_json_text(json, engine ? row->transport : NULL);
     fprintf(json,
             ", \"ranks\": %u, \"mode\": \"%s\", \"bytes\": %llu, \"count\": %llu, "
-            "\"type\": \"%s\", \"op\": \"%s\", \"route\": \"%s\", \"protocol\": ",
+            "\"type\": \"%s\", \"op\": \"%s\", \"route\": \"%s\", ",
             row->ranks, row->c->graph ? "graph" : "eager",
             (unsigned long long)bytes_of(row), (unsigned long long)row->c->count,
             ips_type_name(row->c->type), ips_op_name(row->c->op),
             engine ? "engine" : "nccl");
-    bench_json_text(json, engine ? ips_proto_name(took->proto) : NULL);
+    bench_json_variant(json, engine ? took->variant : -1);
     fprintf(json, ", \"channels\": %u, \"iters\": %u,\n  ", row->channels, row->iters);
     json_spread(json, "us", &row->engine, row->engine_us);
     fprintf(json, "\n  ");
@@ -160,13 +160,13 @@ static void json_row(struct bench_report *report, const struct bench_row *row,
 void bench_vs_row(struct bench_report *report, const struct bench_row *row)
 {
     struct bench_limit limit = bench_limit_of(row->page);
-    const char *proto = ips_proto_name(row->took.proto);
+    const char *variant = ips_variant_name(row->took.variant);
     char channels[8] = "-";
-    if (proto)
+    if (variant)
         snprintf(channels, sizeof channels, "%u", row->channels);
-    printf("%10llu %-5s  %-6s %-6s %2s", (unsigned long long)bytes_of(row),
-           row->c->graph ? "graph" : "eager", proto ? "engine" : "nccl",
-           proto ? proto : "-", channels);
+    printf("%10llu %-5s  %-6s %-13s %2s", (unsigned long long)bytes_of(row),
+           row->c->graph ? "graph" : "eager", variant ? "engine" : "nccl",
+           variant ? variant : "-", channels);
     print_time(&row->engine);
     print_time(&row->nccl);
     print_comparison(row, &limit, report->simulated);

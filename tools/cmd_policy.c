@@ -32,7 +32,7 @@ static int same(const struct ips_decision *a, const struct ips_decision *b)
     if (a->route != b->route || strcmp(a->reason, b->reason))
         return 0;
     return a->route == IPS_ROUTE_NCCL ||
-           (a->proto == b->proto && a->channels == b->channels &&
+           (a->variant == b->variant && a->channels == b->channels &&
             a->threads == b->threads);
 }
 
@@ -42,10 +42,10 @@ static void print_row(const struct query *q, uint64_t count)
     char size[16];
     tool_size_text(count * ips_type_bytes(q->type), size);
     if (d.route == IPS_ROUTE_ENGINE)
-        printf("%12s  engine  %-8s  %8u  %7u  %s\n", size, ips_proto_name(d.proto),
+        printf("%12s  engine  %-13s  %8u  %7u  %s\n", size, ips_variant_name(d.variant),
                d.channels, d.threads, d.reason);
     else
-        printf("%12s  nccl    %-8s  %8s  %7s  %s\n", size, "-", "-", "-", d.reason);
+        printf("%12s  nccl    %-13s  %8s  %7s  %s\n", size, "-", "-", "-", d.reason);
 }
 
 /* Prints every count in (low, high] that decides otherwise than the one before it. The
@@ -71,7 +71,7 @@ static void print_table(const struct query *q)
     printf("# %u ranks, %s, %s\n", q->ranks, ips_type_name(q->type), ips_op_name(q->op));
     if (!ips_settings()->enable)
         printf("# IPCSHIM_ENABLE=0: every call goes to NCCL, whatever the table says\n");
-    printf("%12s  route   %-8s  channels  threads  why\n", "from", "protocol");
+    printf("%12s  route   %-13s  channels  threads  why\n", "from", "variant");
     uint64_t low = 8 / size, most = (UINT64_C(1) << 30) / size;
     print_row(q, low);
     for (; low < most; low += low / 8 ? low / 8 : 1)

@@ -56,7 +56,7 @@ struct run {
 
 static struct run run;
 static const char *const names[IPS_PROTOS] = {"ll", "ll128", "simple"};
-static const size_t slab_bytes = IPS_SLAB_BYTES(CHECK_BLOCKS);
+static const size_t slab_bytes = IPS_HEAD_BYTES + IPS_MAILBOX_BYTES(CHECK_BLOCKS);
 static const size_t all_bytes = slab_bytes + sizeof(struct ips_control); /* of a rank */
 
 void failed(const char *format, ...)
@@ -94,21 +94,21 @@ static void put(unsigned char *to, uint64_t value, uint32_t element)
     memcpy(to, &value, element); /* little-endian */
 }
 
-static struct ips_slab_head *head_of(uint32_t rank)
+static struct ips_head *head_of(uint32_t rank)
 {
-    return (struct ips_slab_head *)(run.slabs + rank * slab_bytes);
+    return (struct ips_head *)(run.slabs + rank * slab_bytes);
 }
 
 static struct ips_channel *channel_of(uint32_t rank, uint32_t channel)
 {
-    return (struct ips_channel *)(run.slabs + rank * slab_bytes + IPS_SLAB_HEAD_BYTES) +
+    return (struct ips_channel *)(run.slabs + rank * slab_bytes + (IPS_HEAD_BYTES + sizeof(struct ips_mailbox))) +
            channel;
 }
 
 /* Whether this place in the slabs belongs to LL128's slots, whose lines are stored whole. */
 static bool in_ll128(size_t at)
 {
-    const size_t in = at % slab_bytes - IPS_SLAB_HEAD_BYTES;
+    const size_t in = at % slab_bytes - (IPS_HEAD_BYTES + sizeof(struct ips_mailbox));
     const size_t slot = in % sizeof(struct ips_channel) - offsetof(struct ips_channel, ll128);
     return at < run.ranks * slab_bytes && in < slab_bytes &&
            slot < IPS_LL128_SLOTS * IPS_LL128_SLOT_BYTES;
@@ -314,7 +314,7 @@ static void prepare(void)
     world.slab_bytes = slab_bytes;
     world.lines = in_ll128;
     memory_reset(run.slabs, run.ranks * all_bytes);
-    races_reset(run.slabs, slab_bytes, offsetof(struct ips_slab_head, probe));
+    races_reset(run.slabs, slab_bytes, IPS_HEAD_BYTES);
     for (uint32_t r = 0; r < run.ranks; r++) {
         for (uint32_t h = 0; h < 2; h++)
             for (uint32_t i = 0; i < IPS_GUARD_WORDS + 2; i++)
@@ -358,17 +358,17 @@ static void launch(uint32_t rank)
     args->in = in;
     args->out = out;
     args->count = count;
-    args->slab = head_of(rank);
-    args->next = head_of((rank + 1) % run.ranks);
-    args->prev = head_of((rank + run.ranks - 1) % run.ranks);
+    args->head = head_of(rank);
+    for (uint32_t r = 0; r < run.ranks; r++) {
+        args->mailbox[r] = (unsigned char *)head_of(r) + IPS_HEAD_BYTES;
+        args->peer[r] = (uint8_t)r;
+    }
     args->control = &run.control[rank];
     args->rank = rank;
     args->nranks = run.ranks;
     args->type = call->element == 1 ? IPS_UINT8 : call->element == 4 ? IPS_UINT32 : IPS_UINT64;
     args->element = call->element;
     args->op = IPS_SUM;
-    args->prev_peer = (rank + run.ranks - 1) % run.ranks;
-    args->next_peer = (rank + 1) % run.ranks;
     world.abort_word[rank] = &run.control[rank].abort;
     for (uint32_t c = 0; c < CHECK_BLOCKS; c++)
         world.block[rank * CHECK_BLOCKS + c].tells = call->proto == IPS_SIMPLE;
@@ -443,7 +443,7 @@ static void judge_report(uint32_t rank)
     const uint64_t step = check_load(&stuck->step, 0);
     const uint64_t before = head_of(rank)->step[run.call[run.at[rank]].proto][where & 1];
     if ((uint32_t)where >= run.call[run.at[rank]].channels ||
-        where >> 32 != (kind == IPS_WAIT_DATA ? args->prev_peer : args->next_peer))
+        where >> 32 != (rank + (kind == IPS_WAIT_DATA ? run.ranks - 1 : 1)) % run.ranks)
         failed("rank %u names the wrong peer or channel", rank);
     if (step > before + 10000 || step + IPS_LL_SLOTS <= before)
         failed("rank %u waits for step %llu after %llu", rank, (unsigned long long)step,

@@ -7,7 +7,7 @@
 #include "kernels/wire.h"
 #include "tests/checker/checker.h"
 
-extern lane_fn *const checked_kernels[IPS_PROTOS];
+extern lane_fn *const checked_kernels[IPS_VARIANTS];
 extern lane_fn *const checked_probe;
 
 static_assert(IPS_LL_FLAG_BITS <= 8, "built with narrow flags");

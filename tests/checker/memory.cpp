@@ -273,7 +273,7 @@ extern "C" void check_load16(const void *address, uint64_t *value)
 static bool is_lock(size_t at)
 {
     return at < world.slabs_bytes &&
-           at % world.slab_bytes == offsetof(struct ips_slab_head, stuck_taken);
+           at % world.slab_bytes == offsetof(struct ips_head, stuck_taken);
 }
 
 static void store(struct atom *atom, uint64_t value, bool release)

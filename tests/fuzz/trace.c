@@ -50,7 +50,7 @@ static void read_as_bench(const char *path)
     bench_trace_advance(&trace); /* an unfinished line is not taken twice */
     for (unsigned i = 0; i < CASES; i++) {
         MUST(trace.took[i].calls <= bench_calls(page, i, 0));
-        MUST(trace.took[i].proto >= -1 && trace.took[i].proto < IPS_PROTOS);
+        MUST(trace.took[i].variant >= -1 && trace.took[i].variant < IPS_VARIANTS);
         ended(trace.took[i].reason, sizeof trace.took[i].reason);
     }
     bench_trace_close(&trace);

@@ -20,14 +20,14 @@ static gpu_stream stream[RANKS];
 
 static void rank_create(int rank)
 {
-    const size_t bytes = IPS_SLAB_BYTES(CHANNELS);
+    const size_t bytes = IPS_HEAD_BYTES + IPS_MAILBOX_BYTES(CHANNELS);
     struct ips_guard_keys keys;
     void *page;
     unsigned char *key_bytes = (unsigned char *)&keys;
     for (size_t i = 0; i < sizeof keys; i++)
         key_bytes[i] = (unsigned char)(i * 131 + 7);
     slab[rank] = alloc_filled(bytes, 0);
-    OK(more.cuMemcpyHtoD(slab[rank] + offsetof(struct ips_slab_head, keys), &keys,
+    OK(more.cuMemcpyHtoD(slab[rank] + offsetof(struct ips_head, keys), &keys,
                          sizeof keys));
     in[rank] = alloc_filled(COUNT * sizeof(float), 0);
     out[rank] = alloc_filled(COUNT * sizeof(float), 0xff);
@@ -65,18 +65,21 @@ static void *pointer(gpu_ptr address)
     return (void *)(uintptr_t)address;
 }
 
+static void *mailbox(int rank)
+{
+    return pointer(slab[rank] + IPS_HEAD_BYTES);
+}
+
 static void test_probe(void)
 {
     for (int r = 0; r < RANKS; r++) {
-        struct ips_probe_args args = {.slab = pointer(slab[r]),
-                                      .next = pointer(slab[1 - r]),
-                                      .prev = pointer(slab[1 - r]),
+        struct ips_probe_args args = {.mailbox = {mailbox(0), mailbox(1)},
                                       .control = pointer(control_device[r]),
                                       .seed = 4711,
                                       .deadline_ns = 500000000,
                                       .rank = (uint32_t)r,
                                       .nranks = RANKS};
-        launch(IPS_KERNEL_PROBE, &args, 1, 32, r);
+        launch(IPS_KERNEL_PROBE, &args, 1, IPS_PROBE_THREADS, r);
         memset(&args, 0xee, sizeof args); /* the launch has copied it */
     }
     for (int r = 0; r < RANKS; r++) {
@@ -92,9 +95,8 @@ static void enqueue(const char *name, unsigned counter, int r)
     struct ips_allreduce_args args = {.in = pointer(in[r]),
                                       .out = pointer(out[r]),
                                       .count = COUNT,
-                                      .slab = pointer(slab[r]),
-                                      .next = pointer(slab[1 - r]),
-                                      .prev = pointer(slab[1 - r]),
+                                      .head = pointer(slab[r]),
+                                      .mailbox = {mailbox(0), mailbox(1)},
                                       .control = pointer(control_device[r]),
                                       .rank = (uint32_t)r,
                                       .nranks = RANKS,
@@ -102,8 +104,7 @@ static void enqueue(const char *name, unsigned counter, int r)
                                       .element = 4,
                                       .op = IPS_SUM,
                                       .counter = counter,
-                                      .prev_peer = (uint32_t)(1 - r),
-                                      .next_peer = (uint32_t)(1 - r)};
+                                      .peer = {0, 1}};
     launch(name, &args, CHANNELS, 256, r);
 }
 
@@ -198,9 +199,13 @@ void test_kernels(void)
         rank_create(r);
     fill_inputs();
     test_probe();
-    test_allreduce(IPS_KERNEL_LL, 5);
-    test_allreduce(IPS_KERNEL_LL128, 6);
-    test_allreduce(IPS_KERNEL_SIMPLE, 7);
+    test_allreduce(IPS_KERNEL_RING_LL, 5);
+    test_allreduce(IPS_KERNEL_RING_LL128, 6);
+    test_allreduce(IPS_KERNEL_RING_SIMPLE, 7);
+    test_allreduce(IPS_KERNEL_ONESHOT_LL, 8);
+    test_allreduce(IPS_KERNEL_ONESHOT_LL128, 9);
+    test_allreduce(IPS_KERNEL_TWOSHOT_LL, 10);
+    test_allreduce(IPS_KERNEL_TWOSHOT_LL128, 11);
     for (int r = 0; r < RANKS; r++)
         rank_destroy(r);
     OK(gpu.cuModuleUnload(module));

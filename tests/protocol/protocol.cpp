@@ -21,8 +21,8 @@ extern "C" {
 static_assert(IPS_LL_FLAG_BITS == 8, "built with narrow flags");
 
 typedef void kernel(struct ips_allreduce_args args);
-static kernel *const kernels[IPS_PROTOS] = {ips_allreduce_ll, ips_allreduce_ll128,
-                                            ips_allreduce_simple};
+static kernel *const kernels[IPS_PROTOS] = {ips_ring_ll, ips_ring_ll128,
+                                            ips_ring_simple};
 
 struct launch {
     kernel *run;
@@ -47,9 +47,9 @@ static void check(bool good, const char *what, long detail)
 
 static void *new_slab(void)
 {
-    void *slab = aligned_alloc(128, IPS_SLAB_BYTES(2));
-    memset(slab, 0, IPS_SLAB_BYTES(2));
-    struct ips_slab_head *head = (struct ips_slab_head *)slab;
+    void *slab = aligned_alloc(128, IPS_HEAD_BYTES + IPS_MAILBOX_BYTES(2));
+    memset(slab, 0, IPS_HEAD_BYTES + IPS_MAILBOX_BYTES(2));
+    struct ips_head *head = (struct ips_head *)slab;
     std::mt19937_64 random(7); /* the same keys on all ranks */
     for (uint64_t *key = &head->keys.key[0][0]; key <= &head->keys.key[1][31]; key++)
         *key = random();
@@ -102,9 +102,9 @@ static void run_rank(struct job *job, unsigned rank)
         launch.args.in = job->in[rank].data();
         launch.args.out = job->out[rank].data();
         launch.args.count = count;
-        launch.args.slab = job->slabs[rank];
-        launch.args.next = job->slabs[(rank + 1) % n];
-        launch.args.prev = job->slabs[(rank + n - 1) % n];
+        launch.args.head = (struct ips_head *)job->slabs[rank];
+        for (unsigned peer = 0; peer < n; peer++)
+            launch.args.mailbox[peer] = (char *)job->slabs[peer] + IPS_HEAD_BYTES;
         launch.args.control = &job->controls[rank];
         launch.args.rank = rank;
         launch.args.nranks = n;
@@ -147,7 +147,7 @@ static void check_calls(unsigned ranks, unsigned calls, unsigned wrap_calls)
         threads.emplace_back(run_rank, &job, rank);
     for (std::thread &thread : threads)
         thread.join();
-    const struct ips_slab_head *head = (const struct ips_slab_head *)job.slabs[0];
+    const struct ips_head *head = (const struct ips_head *)job.slabs[0];
     check(head->step[IPS_LL][0] > 3 * 256, "the flag wrapped", (long)head->step[IPS_LL][0]);
     for (void *slab : job.slabs)
         free(slab);
@@ -183,9 +183,9 @@ static bool accepted(int stale_unit, bool stale_step, uint32_t *ret_out)
 {
     const uint32_t count = 2 * IPS_GUARD_WORDS;
     void *slab = new_slab(), *peer = new_slab();
-    struct ips_slab_head *head = (struct ips_slab_head *)slab;
+    struct ips_head *head = (struct ips_head *)slab;
     struct ips_channel *channel =
-        (struct ips_channel *)((char *)slab + IPS_SLAB_HEAD_BYTES);
+        (struct ips_channel *)((char *)slab + IPS_HEAD_BYTES + sizeof(struct ips_mailbox));
     static struct ips_control control;
     memset(&control, 0, sizeof control);
     uint32_t in[count], line[32], old[32];
@@ -200,12 +200,13 @@ static bool accepted(int stale_unit, bool stale_step, uint32_t *ret_out)
     if (stale_unit >= 0)
         memcpy(line + 2 * stale_unit, old + 2 * stale_unit, 8);
     memcpy(channel->ll128[2], line, sizeof line);
-    struct launch launch = {ips_allreduce_ll128, {}};
+    struct launch launch = {ips_ring_ll128, {}};
     launch.args.in = in;
     launch.args.out = ret_out;
     launch.args.count = count;
-    launch.args.slab = slab;
-    launch.args.next = launch.args.prev = peer;
+    launch.args.head = head;
+    launch.args.mailbox[0] = (char *)slab + IPS_HEAD_BYTES;
+    launch.args.mailbox[1] = (char *)peer + IPS_HEAD_BYTES;
     launch.args.control = &control;
     launch.args.nranks = 2;
     launch.args.type = IPS_UINT32;

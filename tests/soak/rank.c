@@ -113,9 +113,9 @@ static void foresee(struct rank *r, const struct soak_batch *batch, int replayed
         if (d.route != IPS_ROUTE_ENGINE)
             r->count->nccl++;
         else if (replayed)
-            r->count->replayed[d.proto]++;
+            r->count->replayed[d.variant]++;
         else
-            r->count->eager[d.proto]++;
+            r->count->eager[d.variant]++;
     }
 }
 

@@ -10,8 +10,8 @@
 
 /* Kept for the parent, by rank. */
 struct soak_count {
-    uint64_t eager[IPS_PROTOS],
-        replayed[IPS_PROTOS]; /* calls that the engine is to take */
+    uint64_t eager[IPS_VARIANTS],
+        replayed[IPS_VARIANTS]; /* calls that the engine is to take */
     uint64_t captured, nccl;  /* calls: captured, not counting replays; left to NCCL */
     uint64_t calls, elements, wrong; /* as the checks have counted them */
     uint64_t comms, rounds;

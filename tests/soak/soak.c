@@ -72,11 +72,11 @@ static int read_options(struct soak_options *o, int argc, char **argv, int *ret_
                : 0;
 }
 
-static void print_protocols(const char *name, const uint64_t *counts)
+static void print_variants(const char *name, const uint64_t *counts)
 {
     printf(", \"%s\": {", name);
-    for (int p = 0; p < IPS_PROTOS; p++)
-        printf("%s\"%s\": %llu", p ? ", " : "", ips_proto_name(p),
+    for (int p = 0; p < IPS_VARIANTS; p++)
+        printf("%s\"%s\": %llu", p ? ", " : "", ips_variant_name(p),
                (unsigned long long)counts[p]);
     printf("}");
 }
@@ -99,8 +99,8 @@ static void print_result(const struct soak_page *page, double seconds)
         (unsigned long long)wrong, seconds, (unsigned long long)c->rounds,
         (unsigned long long)c->comms, (unsigned long long)c->captured,
         (unsigned long long)c->nccl);
-    print_protocols("eager", c->eager);
-    print_protocols("replayed", c->replayed);
+    print_variants("eager", c->eager);
+    print_variants("replayed", c->replayed);
     printf("}\n");
     fflush(stdout);
 }

@@ -48,12 +48,15 @@ static std::vector<struct ips_stage> plan(unsigned ranks, unsigned rank, uint64_
                                           uint32_t element)
 {
     static struct ips_control control;
-    static void *const slab = calloc(1, IPS_SLAB_BYTES(IPS_MAX_CHANNELS));
-    memset(slab, 0, IPS_SLAB_HEAD_BYTES);
+    static struct ips_head head;
+    static void *const mailbox = calloc(1, IPS_MAILBOX_BYTES(IPS_MAX_CHANNELS));
+    head = {};
     std::vector<struct ips_stage> stages;
     struct ips_allreduce_args args = {};
     args.count = count;
-    args.slab = args.next = args.prev = slab;
+    args.head = &head;
+    for (void *&one : args.mailbox)
+        one = mailbox;
     args.control = &control;
     args.rank = rank;
     args.nranks = ranks;

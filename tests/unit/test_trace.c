@@ -130,7 +130,7 @@ static void test_event(void)
                               .call = IPS_SLOT_ncclAllReduce,
                               .stream = (void *)0x1234,
                               .route = IPS_ROUTE_ENGINE,
-                              .proto = IPS_LL128,
+                              .variant = IPS_TWOSHOT_LL128,
                               .reason = "say \"why\"",
                               .captured = 1};
     ips_format_event(&text, &event, 77);
@@ -139,7 +139,7 @@ static void test_event(void)
                "{\"event\":\"call\",\"time\":1700000000.000000123,\"pid\":77,\"rank\":1,"
                "\"comm\":2,\"name\":\"ncclAllReduce\",\"bytes\":12,\"count\":3,"
                "\"type\":\"float32\",\"op\":\"max\",\"stream\":\"0x1234\","
-               "\"captured\":true,\"route\":\"engine\",\"protocol\":\"LL128\","
+               "\"captured\":true,\"route\":\"engine\",\"algorithm\":\"twoshot\",\"protocol\":\"LL128\","
                "\"reason\":\"say \\\"why\\\"\"}\n") == 0);
     ips_text_free(&text);
 }

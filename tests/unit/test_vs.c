@@ -58,7 +58,7 @@ static void give_times(struct bench_page *page)
 
 static void write_row(struct bench_page *page)
 {
-    struct bench_took took = {.calls = 3, .route = IPS_ROUTE_NCCL, .proto = -1};
+    struct bench_took took = {.calls = 3, .route = IPS_ROUTE_NCCL, .variant = -1};
     struct bench_trace traces[IPS_MAX_RANKS] = {0};
     struct bench_report report = {
         .vs_nccl = 1, .simulated = (int)page->options.simulated, .transport = "ipc"};

@@ -22,7 +22,7 @@ int main(void)
     for (size_t i = 0; i < own && i < count; i++)
         CHECK(layout_c[i].bytes == cpp[i].bytes, "%s: C %zu, C++ %zu", layout_c[i].what,
               layout_c[i].bytes, cpp[i].bytes);
-    CHECK(IPS_SLAB_BYTES(1) >= IPS_SLAB_HEAD_BYTES + sizeof(struct ips_channel));
-    CHECK(IPS_SLAB_BYTES(IPS_MAX_CHANNELS) <= 16u << 20);
+    CHECK(IPS_MAILBOX_BYTES(1) >= sizeof(struct ips_mailbox) + sizeof(struct ips_channel));
+    CHECK(IPS_HEAD_BYTES + IPS_MAILBOX_BYTES(IPS_MAX_CHANNELS) <= 16u << 20);
     return check_result();
 }

@@ -4,13 +4,14 @@
 #define ENTRY_SIZE(type) {#type, sizeof(struct type)}
 #define ENTRY_AT(type, member) {#type "." #member, offsetof(struct type, member)}
 ENTRY_SIZE(ips_word), ENTRY_SIZE(ips_channel), ENTRY_SIZE(ips_guard_keys),
-    ENTRY_SIZE(ips_slab_head), ENTRY_SIZE(ips_stuck), ENTRY_SIZE(ips_control),
+    ENTRY_SIZE(ips_head), ENTRY_SIZE(ips_stuck), ENTRY_SIZE(ips_control),
     ENTRY_SIZE(ips_wrong),    ENTRY_SIZE(ips_allreduce_args), ENTRY_SIZE(ips_probe_args),
     ENTRY_SIZE(ips_verify_args), ENTRY_AT(ips_verify_args, nranks),
     ENTRY_AT(ips_control, wrong),
     ENTRY_AT(ips_channel, flag), ENTRY_AT(ips_channel, ll), ENTRY_AT(ips_channel, ll128),
-    ENTRY_AT(ips_channel, simple), ENTRY_AT(ips_slab_head, count),
-    ENTRY_AT(ips_slab_head, keys), ENTRY_AT(ips_slab_head, probe),
+    ENTRY_AT(ips_channel, simple), ENTRY_AT(ips_head, count),
+    ENTRY_AT(ips_head, keys), ENTRY_SIZE(ips_mailbox),
+    ENTRY_AT(ips_channel, inbox), ENTRY_AT(ips_allreduce_args, peer),
     ENTRY_AT(ips_control, stuck), ENTRY_AT(ips_control, probe_done),
     ENTRY_AT(ips_control, count), ENTRY_AT(ips_control, history),
     ENTRY_SIZE(ips_call), ENTRY_AT(ips_allreduce_args, element),

@@ -19,19 +19,39 @@ extern "C" const struct sim_kernel sim_kernels[];
 extern "C" const size_t sim_kernel_count;
 extern "C" void *const sim_module_version;
 
-static void run_ll(const void *args)
+static void run_ring_ll(const void *args)
 {
-    ips_allreduce_ll(*static_cast<const struct ips_allreduce_args *>(args));
+    ips_ring_ll(*static_cast<const struct ips_allreduce_args *>(args));
 }
 
-static void run_ll128(const void *args)
+static void run_ring_ll128(const void *args)
 {
-    ips_allreduce_ll128(*static_cast<const struct ips_allreduce_args *>(args));
+    ips_ring_ll128(*static_cast<const struct ips_allreduce_args *>(args));
 }
 
-static void run_simple(const void *args)
+static void run_ring_simple(const void *args)
 {
-    ips_allreduce_simple(*static_cast<const struct ips_allreduce_args *>(args));
+    ips_ring_simple(*static_cast<const struct ips_allreduce_args *>(args));
+}
+
+static void run_oneshot_ll(const void *args)
+{
+    ips_oneshot_ll(*static_cast<const struct ips_allreduce_args *>(args));
+}
+
+static void run_oneshot_ll128(const void *args)
+{
+    ips_oneshot_ll128(*static_cast<const struct ips_allreduce_args *>(args));
+}
+
+static void run_twoshot_ll(const void *args)
+{
+    ips_twoshot_ll(*static_cast<const struct ips_allreduce_args *>(args));
+}
+
+static void run_twoshot_ll128(const void *args)
+{
+    ips_twoshot_ll128(*static_cast<const struct ips_allreduce_args *>(args));
 }
 
 static void run_probe(const void *args)
@@ -50,9 +70,13 @@ static void run_compare(const void *args)
 }
 
 const struct sim_kernel sim_kernels[] = {
-    {IPS_KERNEL_LL, run_ll, sizeof(struct ips_allreduce_args)},
-    {IPS_KERNEL_LL128, run_ll128, sizeof(struct ips_allreduce_args)},
-    {IPS_KERNEL_SIMPLE, run_simple, sizeof(struct ips_allreduce_args)},
+    {IPS_KERNEL_RING_LL, run_ring_ll, sizeof(struct ips_allreduce_args)},
+    {IPS_KERNEL_RING_LL128, run_ring_ll128, sizeof(struct ips_allreduce_args)},
+    {IPS_KERNEL_RING_SIMPLE, run_ring_simple, sizeof(struct ips_allreduce_args)},
+    {IPS_KERNEL_ONESHOT_LL, run_oneshot_ll, sizeof(struct ips_allreduce_args)},
+    {IPS_KERNEL_ONESHOT_LL128, run_oneshot_ll128, sizeof(struct ips_allreduce_args)},
+    {IPS_KERNEL_TWOSHOT_LL, run_twoshot_ll, sizeof(struct ips_allreduce_args)},
+    {IPS_KERNEL_TWOSHOT_LL128, run_twoshot_ll128, sizeof(struct ips_allreduce_args)},
     {IPS_KERNEL_PROBE, run_probe, sizeof(struct ips_probe_args)},
     {IPS_KERNEL_WEIGH, run_weigh, sizeof(struct ips_verify_args)},
     {IPS_KERNEL_COMPARE, run_compare, sizeof(struct ips_verify_args)},

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One thread's part in one call, whatever the algorithm: what it knows, how it waits, and
+ * how a call begins and ends. */
+#ifndef IPS_KERNELS_RUN_H
+#define IPS_KERNELS_RUN_H
+
+#include "kernels/reduce.h"
+#include "kernels/user.h"
+#include "kernels/wire.h"
+
+/* Polls between two looks at the abort word, which lies behind the PCIe link. */
+#ifndef IPS_POLLS_PER_LOOK
+#define IPS_POLLS_PER_LOOK 512
+#endif
+
+struct ips_run {
+    const struct ips_allreduce_args *args;
+    struct ips_buffer in, out;
+    uint32_t variant;
+    bool dead; /* this thread saw the abort word: it moves no more data */
+    uint64_t number, count; /* of thread 0: the call's number; block 0: calls done like it */
+};
+
+struct ips_wait {
+    uint32_t polls;
+    bool told; /* this thread has written the record of its wait */
+    uint64_t since;
+};
+
+/* This block's channel in the mailbox of the rank at a position. */
+IPS_DEVICE struct ips_channel *ips_channel_of(const struct ips_allreduce_args *args,
+                                              uint32_t position)
+{
+    return (struct ips_channel *)((char *)args->mailbox[position] +
+                                  sizeof(struct ips_mailbox)) +
+           ips_block();
+}
+
+/* The number of completed steps of this block's channel. */
+IPS_DEVICE uint64_t *ips_step_of(const struct ips_allreduce_args *args, uint32_t variant)
+{
+    return &args->head->step[ips_sequence_of((int)variant)][ips_block()];
+}
+
+/* The call as all ranks know it. */
+IPS_DEVICE struct ips_v4 ips_describe(const struct ips_allreduce_args *args,
+                                      uint32_t variant, uint64_t number)
+{
+    struct ips_v4 v = {(uint32_t)args->count, (uint32_t)(args->count >> 32),
+                       (uint32_t)number,
+                       args->type | args->op << 8 | variant << 16 | ips_blocks() << 24};
+    return v;
+}
+
+/* Writes down who waits for whom, unless another thread's wait stands there. Whether it did.
+ * `peer` is a position. Takes no pointer to the run, which would force that into local
+ * memory. */
+IPS_DEVICE_CALL bool ips_report(const struct ips_allreduce_args *args, uint32_t variant,
+                                uint32_t kind, uint32_t peer, uint64_t step, uint64_t seen)
+{
+    struct ips_head *head = args->head;
+    if (ips_ld_relaxed(&head->stuck_taken) || ips_exchange(&head->stuck_taken, 1))
+        return false;
+    struct ips_stuck *stuck = &args->control->stuck;
+    ips_st_word(&stuck->channel, ips_block());
+    ips_st_word(&stuck->peer, args->peer[peer]);
+    ips_st_relaxed(&stuck->step, step);
+    ips_st_relaxed(&stuck->seen, seen);
+    ips_st16(&stuck->call, ips_describe(args, variant, ips_ld_relaxed(&head->call)));
+    ips_st_release(&stuck->state, ++head->stuck_seq << 8 | kind);
+    return true;
+}
+
+/* Takes the record back. */
+IPS_DEVICE_CALL void ips_report_over(const struct ips_allreduce_args *args)
+{
+    ips_st_relaxed(&args->control->stuck.state, args->head->stuck_seq << 8 | IPS_WAIT_NONE);
+    ips_st_release(&args->head->stuck_taken, 0);
+}
+
+/* After a poll that failed: lets others run, and now and then looks at the abort word and
+ * the clock. Sets run->dead when the wait is over without its object. */
+IPS_DEVICE void ips_poll_failed(struct ips_run *run, struct ips_wait *wait, uint32_t kind,
+                                uint32_t peer, uint64_t step, uint64_t seen)
+{
+    ips_spin();
+    if (++wait->polls % IPS_POLLS_PER_LOOK)
+        return;
+    if (ips_ld_word(&run->args->control->abort)) {
+        run->dead = true;
+        return;
+    }
+    const uint64_t now = ips_clock_ns();
+    if (!wait->since)
+        wait->since = now;
+    else if (!wait->told && now - wait->since > IPS_NOTICE_NS)
+        wait->told = ips_report(run->args, run->variant, kind, peer, step, seen);
+}
+
+/* Every wait ends with it. */
+IPS_DEVICE void ips_wait_over(const struct ips_run *run, const struct ips_wait *wait)
+{
+    if (wait->told)
+        ips_report_over(run->args);
+}
+
+/* The input as it enters the sum. */
+IPS_DEVICE struct ips_v4 ips_input(const struct ips_run *run, uint64_t offset,
+                                   uint32_t bytes)
+{
+    struct ips_v4 v = ips_load(run->in, offset, bytes);
+    if (run->args->op == IPS_AVG && ips_is_float(run->args->type))
+        v = ips_scale(v, run->args->type, run->args->nranks);
+    return v;
+}
+
+/* The complete sum as it leaves. */
+IPS_DEVICE struct ips_v4 ips_output(const struct ips_run *run, struct ips_v4 v)
+{
+    if (run->args->op == IPS_AVG && !ips_is_float(run->args->type))
+        v = ips_divide_by(v, run->args->type, run->args->nranks);
+    return v;
+}
+
+IPS_DEVICE uint64_t ips_round_up(uint64_t value, uint64_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+/* The elements of the message that this block's channel moves: [*ret_begin, *ret_end). */
+IPS_DEVICE void ips_part_of(const struct ips_allreduce_args *args, uint64_t unit,
+                            uint64_t *ret_begin, uint64_t *ret_end)
+{
+    const uint64_t part =
+        ips_round_up((args->count + ips_blocks() - 1) / ips_blocks(), unit);
+    const uint64_t begin = part * ips_block(), end = begin + part;
+    *ret_begin = begin;
+    *ret_end = end < args->count ? end : args->count;
+}
+
+/* Loads only, and uses none of them: they are on their way while the caller goes on. */
+IPS_DEVICE void ips_run_open(struct ips_run *run, const struct ips_allreduce_args *args,
+                             uint32_t variant)
+{
+    run->args = args;
+    run->in = ips_buffer_of(args->in, args->element);
+    run->out = ips_buffer_of(args->out, args->element);
+    run->variant = variant;
+    run->dead = false;
+    run->number = run->count = 0;
+    if (ips_thread() != 0)
+        return;
+    run->number = ips_ld_relaxed(&args->head->call) + 1;
+    if (ips_block() == 0)
+        run->count = args->head->count[args->counter];
+}
+
+/* The call has its number, for reports. Block 0 starts no later than the others, as far as
+ * matters. */
+IPS_DEVICE void ips_run_begin(const struct ips_run *run)
+{
+    if (ips_thread() == 0 && ips_block() == 0)
+        ips_st_relaxed(&run->args->head->call, run->number);
+}
+
+/* Stores the step count for the next call, of this kernel or a replay, and counts this one.
+ * The last step has ended in all threads of the block. The host needs no order here. */
+IPS_DEVICE void ips_run_close(const struct ips_run *run, uint64_t step)
+{
+    if (ips_thread() != 0 || run->dead)
+        return;
+    *ips_step_of(run->args, run->variant) = step;
+    if (ips_block() != 0)
+        return;
+    const uint32_t counter = run->args->counter;
+    run->args->head->count[counter] = run->count + 1;
+    ips_st_relaxed(&run->args->control->count[counter], run->count + 1);
+    ips_st16(&run->args->control->history[run->number % IPS_CALL_HISTORY],
+             ips_describe(run->args, run->variant, run->number));
+}
+
+#endif

@@ -15,16 +15,22 @@ static struct ips_policy_settings wide_open(void)
     return settings;
 }
 
+static int proto_of(const struct ips_decision *d)
+{
+    return ips_variant_proto((int)d->variant);
+}
+
 static void check_sound(const struct ips_decision *d, const struct ips_policy_settings *s)
 {
     CHECK(d->reason && *d->reason);
     CHECK(d->route == IPS_ROUTE_ENGINE || d->route == IPS_ROUTE_NCCL);
     if (d->route == IPS_ROUTE_NCCL)
         return;
-    CHECK(d->proto >= 0 && d->proto < IPS_PROTOS);
+    CHECK((int)d->variant >= 0 && d->variant < IPS_VARIANTS);
     CHECK(d->channels >= 1 && d->channels <= IPS_MAX_CHANNELS);
     CHECK(d->channels <= s->max_channels || s->max_channels == 0, "%u", d->channels);
-    CHECK(d->threads >= 32 && d->threads <= IPS_MAX_THREADS && d->threads % 32 == 0);
+    CHECK(d->threads >= 32 && d->threads % 32 == 0 &&
+          d->threads <= ips_variant_max_threads((int)d->variant));
 }
 
 static void test_what_stays_with_nccl(void)
@@ -91,10 +97,10 @@ static void test_thresholds(unsigned ranks, int type)
         int expected = count * size <= s.ll_max_bytes      ? IPS_LL
                        : count * size <= s.ll128_max_bytes ? IPS_LL128
                                                            : IPS_SIMPLE;
-        CHECK((int)d.proto == expected, "%llu", (unsigned long long)count);
-        CHECK((int)d.proto >= proto);
-        CHECK((int)d.proto > proto || d.channels >= channels);
-        proto = (int)d.proto;
+        CHECK(proto_of(&d) == expected, "%llu", (unsigned long long)count);
+        CHECK(proto_of(&d) >= proto);
+        CHECK(proto_of(&d) > proto || d.channels >= channels);
+        proto = proto_of(&d);
         channels = d.channels;
     }
     CHECK(proto == IPS_SIMPLE && gone, "the whole range was seen");
@@ -132,7 +138,7 @@ static void test_exact_edges(void)
     for (unsigned i = 0; i < sizeof edges / sizeof edges[0]; i++) {
         struct ips_decision d =
             ips_policy_decide(&s, 2, edges[i].bytes, IPS_INT8, IPS_MAX);
-        int proto = d.route == IPS_ROUTE_NCCL ? -1 : (int)d.proto;
+        int proto = d.route == IPS_ROUTE_NCCL ? -1 : proto_of(&d);
         CHECK(proto == edges[i].proto, "%llu bytes", (unsigned long long)edges[i].bytes);
     }
 }
@@ -160,7 +166,7 @@ static void test_forced(void)
             s.proto = proto;
             struct ips_decision d = ips_policy_decide(&s, 8, count, IPS_FLOAT32, IPS_SUM);
             check_sound(&d, &s);
-            CHECK(d.route == IPS_ROUTE_ENGINE && (int)d.proto == proto);
+            CHECK(d.route == IPS_ROUTE_ENGINE && proto_of(&d) == proto);
             CHECK(strstr(d.reason, "IPCSHIM_PROTO"));
         }
     s.max_bytes = 100; /* a forced protocol does not widen what is taken */
@@ -207,7 +213,7 @@ static void test_pure(void)
                     ips_policy_decide(&b, ranks, count, type, IPS_MIN);
                 CHECK(x.route == y.route && x.reason == y.reason);
                 CHECK(x.route == IPS_ROUTE_NCCL ||
-                      (x.proto == y.proto && x.channels == y.channels &&
+                      (x.variant == y.variant && x.channels == y.channels &&
                        x.threads == y.threads));
             }
     CHECK(!memcmp(&a, &ips_policy_defaults, sizeof a), "settings are not written");

@@ -190,6 +190,15 @@ static int links_pass(struct ips_bringup *b)
     return 1;
 }
 
+/* As rank 0 sees it. */
+static enum ips_link link_class(const struct ips_bringup *b)
+{
+    const struct ips_record *records[IPS_MAX_RANKS];
+    for (int rank = 0; rank < b->meeting.segment.nranks; rank++)
+        records[rank] = record_of(b, rank);
+    return ips_link_classify(records, b->meeting.segment.nranks);
+}
+
 static void open_peers(struct ips_bringup *b)
 {
     const struct ips_gpu_api *gpu = b->device->gpu;
@@ -213,6 +222,8 @@ static void open_peers(struct ips_bringup *b)
     }
     ips_gpu_leave(gpu, pushed);
     if (!error) {
+        if (b->meeting.segment.rank == 0)
+            ips_rendezvous_offer(&b->meeting, link_class(b), &b->config.planner);
         advance(b, IPS_RECORD_OPENED, PROBE);
         return;
     }
@@ -263,6 +274,7 @@ static void make_engine(struct ips_bringup *b)
     if (!error) {
         engine->device = b->device;
         engine->channels = b->meeting.first.channels;
+        engine->link = b->meeting.agreed.link;
         engine->watch.report_s = b->config.report_s;
         engine->watch.timeout_s = b->config.timeout_s;
         error = ips_watch_start() ||
@@ -295,6 +307,8 @@ static void verify_probe(struct ips_bringup *b)
     }
     uint32_t bad = b->slab.control->probe_bad;
     if (!bad) {
+        if (!ips_rendezvous_accept(&b->meeting, &b->config.planner))
+            return;
         make_engine(b);
         if (!b->engine) {
             decline(b, 1, "no memory, thread or event for the engine");
@@ -361,10 +375,10 @@ const char *ips_bringup_reason(const struct ips_bringup *b)
     return b->meeting.reason;
 }
 
-struct ips_engine *ips_bringup_take(struct ips_bringup *b, void *ret_settings)
+struct ips_engine *ips_bringup_take(struct ips_bringup *b, struct ips_agreed *ret_agreed)
 {
     struct ips_engine *engine = b->engine;
-    memcpy(ret_settings, b->meeting.first.settings, b->meeting.mine.settings_bytes);
+    *ret_agreed = b->meeting.agreed;
     engine->slab = b->slab;
     engine->segment = b->meeting.segment;
     b->engine = NULL;

@@ -152,6 +152,11 @@ void ips_engine_abort(struct ips_engine *engine)
                      1, __ATOMIC_RELEASE);
 }
 
+enum ips_link ips_engine_link(const struct ips_engine *engine)
+{
+    return engine->link;
+}
+
 void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts)
 {
     for (unsigned i = 0; i < IPS_COUNTERS; i++)

@@ -18,14 +18,36 @@
 
 #define IPS_KEY_BYTES 192      /* longest key of a communicator */
 #define IPS_SETTINGS_BYTES 128 /* longest agreed settings */
+#define IPS_PLAN_BYTES 512     /* longest plan */
 #define IPS_REASON_BYTES 256
+
+/* Where the ranks' mailboxes lie: IPCSHIM_TRANSPORT. */
+enum ips_transport {
+    IPS_TRANSPORT_AUTO = -1, /* device memory, or host memory where that does not work */
+    IPS_TRANSPORT_IPC = 0,   /* device memory that the peers map by CUDA IPC */
+    IPS_TRANSPORT_HOST = 1,  /* host memory that all GPUs map */
+};
+
+/* Makes and judges the plan, which says how the engine serves calls on such a link: bytes
+ * that mean nothing to the engine. Rank 0 makes it and all ranks get the same. Called from
+ * ips_bringup_poll; `context` lives until the bringup is destroyed. */
+struct ips_planner {
+    /* On rank 0, once for each transport that is tried. Writes at most IPS_PLAN_BYTES to
+     * ret_plan and gives their number. NULL: the plan has 0 bytes. */
+    size_t (*make)(const void *context, int nranks, enum ips_link link, void *ret_plan);
+    /* On every rank, before it votes: whether this plan, which another process wrote, is
+     * sound. If not, all ranks decline. NULL: any is. */
+    int (*is_sound)(const void *context, int nranks, enum ips_link link, const void *plan,
+                    size_t plan_bytes);
+    const void *context;
+};
 
 /* What one rank brings to the rendezvous. All pointers are copied from. */
 struct ips_bringup_config {
     const void *key; /* the same on all ranks, and different for every communicator */
     size_t key_bytes;
     int rank;             /* in the communicator, or -1 while that is not known */
-    const void *settings; /* rank 0's become the agreed ones, see ips_bringup_take */
+    const void *settings; /* rank 0's become the agreed ones, see struct ips_agreed */
     size_t settings_bytes;
     unsigned channels;  /* most channels a call may use, 1 to IPS_MAX_CHANNELS */
     uint64_t mem_max;   /* device memory that all engines of this process may hold */
@@ -35,6 +57,16 @@ struct ips_bringup_config {
     uint32_t timeout_s; /* a wait this long fails the communicator; 0: none does */
     int verify;     /* calls are to be verified (core/verify.h): rank 0's is used by all, */
     int can_verify; /* if all ranks can */
+    enum ips_transport transport; /* rank 0's is used by all */
+    struct ips_planner planner;   /* likewise rank 0's plan */
+};
+
+/* What all ranks have alike once they agreed. */
+struct ips_agreed {
+    unsigned char settings[IPS_SETTINGS_BYTES]; /* rank 0's: the config's settings_bytes */
+    enum ips_link link;
+    size_t plan_bytes;
+    unsigned char plan[IPS_PLAN_BYTES];
 };
 
 struct ips_bringup;
@@ -60,9 +92,10 @@ enum ips_bringup_state ips_bringup_poll(struct ips_bringup *bringup);
 /* Why it was declined, for people and traces; valid until the bringup is destroyed. */
 const char *ips_bringup_reason(const struct ips_bringup *bringup);
 
-/* After AGREED: the engine, which the caller now owns, and rank 0's settings
- * (settings_bytes of them). The bringup is still to be destroyed. */
-struct ips_engine *ips_bringup_take(struct ips_bringup *bringup, void *ret_settings);
+/* After AGREED: the engine, which the caller now owns, and what it was agreed with. The
+ * bringup is still to be destroyed. */
+struct ips_engine *ips_bringup_take(struct ips_bringup *bringup,
+                                    struct ips_agreed *ret_agreed);
 
 /* Ends a bringup in any state; NULL is allowed. Without ips_bringup_take what was set up
  * is torn down. Also for an init that NCCL failed: the peers then decline. */
@@ -104,6 +137,9 @@ void ips_engine_abort(struct ips_engine *engine);
  * differ; -EBADMSG: a result was found to be wrong; -EIO: the driver failed. What one
  * rank fails with, all fail with, but that another's -EIO is -ECONNRESET. */
 int ips_engine_error(const struct ips_engine *engine);
+
+/* What its data crosses; IPS_LINK_HOST takes at most IPS_HOST_CHANNELS channels. */
+enum ips_link ips_engine_link(const struct ips_engine *engine);
 
 /* Completed executions by variant and size class, as the device counted them: index
  * variant * IPS_SIZE_CLASSES + floor(log2(bytes)). ret_counts[IPS_COUNTERS]. */

@@ -15,6 +15,7 @@ struct ips_engine {
     struct ips_segment segment; /* kept, to tell and to learn who has closed */
     struct ips_order order;
     unsigned channels;
+    enum ips_link link;
     struct ips_watch watch;
     gpu_ptr verify;    /* memory of verify.c, or 0 */
     uint64_t verified; /* calls that were compared */

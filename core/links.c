@@ -70,3 +70,34 @@ enum ips_link_verdict ips_link_judge(const struct ips_device *device,
              "the driver reports no peer access from %s to %s", device->bus_id, bus_id);
     return IPS_LINK_BROKEN;
 }
+
+static int has_nvlink(const struct ips_record *one, const struct ips_record *other)
+{
+    const struct ips_nvml_api *nvml = ips_nvml();
+    char bus_id[2][sizeof one->bus_id];
+    nvml_device device[2];
+    int status = -1;
+    memcpy(bus_id[0], one->bus_id, sizeof bus_id[0]);
+    memcpy(bus_id[1], other->bus_id, sizeof bus_id[1]);
+    for (int i = 0; i < 2; i++) {
+        bus_id[i][sizeof bus_id[i] - 1] = 0;
+        if (!nvml || nvml->nvmlDeviceGetHandleByPciBusId(bus_id[i], &device[i]))
+            return 0;
+    }
+    return !nvml->nvmlDeviceGetP2PStatus(device[0], device[1], CAPS_NVLINK, &status) &&
+           status == STATUS_OK;
+}
+
+enum ips_link ips_link_classify(const struct ips_record *const *records, int nranks)
+{
+    enum ips_link link = IPS_LINK_SAME_GPU;
+    for (int i = 0; i < nranks; i++)
+        for (int j = 0; j < i; j++) {
+            if (!memcmp(&records[i]->uuid, &records[j]->uuid, sizeof records[i]->uuid))
+                continue;
+            if (!has_nvlink(records[i], records[j]))
+                return IPS_LINK_PCIE;
+            link = IPS_LINK_NVLINK;
+        }
+    return link;
+}

@@ -22,4 +22,7 @@ enum ips_link_verdict ips_link_judge(const struct ips_device *device,
                                      const struct ips_bringup_config *config,
                                      char *ret_reason);
 
+/* What data between these ranks crosses, at its slowest. Unknown is PCIe. */
+enum ips_link ips_link_classify(const struct ips_record *const *records, int nranks);
+
 #endif

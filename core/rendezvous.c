@@ -232,6 +232,39 @@ int ips_rendezvous_numbered(struct ips_rendezvous *r)
     return 0;
 }
 
+void ips_rendezvous_offer(struct ips_rendezvous *r, enum ips_link link,
+                          const struct ips_planner *planner)
+{
+    unsigned char plan[IPS_PLAN_BYTES];
+    struct ips_record *record = ips_rendezvous_own(r);
+    size_t bytes =
+        planner->make ? planner->make(planner->context, r->segment.nranks, link, plan) : 0;
+    if (bytes > sizeof plan)
+        bytes = 0;
+    record->link = link;
+    record->plan_bytes = (uint32_t)bytes;
+    memcpy(record->plan, plan, bytes);
+}
+
+int ips_rendezvous_accept(struct ips_rendezvous *r, const struct ips_planner *planner)
+{
+    struct ips_agreed *agreed = &r->agreed;
+    const struct ips_record *record = ips_segment_record(&r->segment, 0);
+    const uint32_t link = record->link, bytes = record->plan_bytes;
+    memcpy(agreed->settings, r->first.settings, r->mine.settings_bytes);
+    if (link < IPS_LINKS && bytes <= sizeof agreed->plan) {
+        agreed->link = (enum ips_link)link;
+        agreed->plan_bytes = bytes;
+        memcpy(agreed->plan, record->plan, bytes);
+        if (!planner->is_sound ||
+            planner->is_sound(planner->context, r->segment.nranks, agreed->link,
+                              agreed->plan, bytes))
+            return 1;
+    }
+    ips_rendezvous_decline(r, 1, "rank 0 offers a plan that cannot be");
+    return 0;
+}
+
 int ips_rendezvous_reached(struct ips_rendezvous *r, enum ips_record_state state)
 {
     char reason[IPS_REASON_BYTES];

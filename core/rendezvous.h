@@ -17,6 +17,7 @@ struct ips_rendezvous {
     uint32_t seen[IPS_SEGMENT_SLOTS]; /* states of the records when last looked at */
     struct ips_record mine;  /* what this rank wrote: what it shares may be overwritten */
     struct ips_record first; /* rank 0's, as it was when it was found sound */
+    struct ips_agreed agreed; /* from ips_rendezvous_accept on */
     char reason[IPS_REASON_BYTES];
 };
 
@@ -38,6 +39,14 @@ int ips_rendezvous_numbered(struct ips_rendezvous *r);
 /* Whether all ranks have reached the state. Declines when one of them has ended, or has
  * made no step for 2 s (30 s where it may be loading kernels). */
 int ips_rendezvous_reached(struct ips_rendezvous *r, enum ips_record_state state);
+
+/* Rank 0 tells what the others are to accept, before it advances to the state in which they
+ * look. */
+void ips_rendezvous_offer(struct ips_rendezvous *r, enum ips_link link,
+                          const struct ips_planner *planner);
+/* Takes rank 0's offer out of others' reach, into `agreed`. Whether it is sound; declines if
+ * not. */
+int ips_rendezvous_accept(struct ips_rendezvous *r, const struct ips_planner *planner);
 
 /* Says how far this rank has come. */
 void ips_rendezvous_advance(struct ips_rendezvous *r, enum ips_record_state state);

@@ -16,7 +16,7 @@
  * rank of another version is recognized. */
 #define IPS_RECORD_BYTES 4096
 #define IPS_RECORD_MAGIC 0x6d69687363706969ull
-#define IPS_RECORD_VERSION 2u
+#define IPS_RECORD_VERSION 3u
 #define IPS_VERSION_BYTES 16
 
 /* How far a rank's set-up has come. Only ever grows; written by its rank. */
@@ -70,6 +70,11 @@ struct ips_record {
 
     uint32_t verify;     /* calls are to be verified; rank 0's is used */
     uint32_t can_verify; /* as far as this rank goes; all must */
+
+    /* Of rank 0, before it says that its probe is over. */
+    uint32_t link; /* enum ips_link */
+    uint32_t plan_bytes;
+    unsigned char plan[IPS_PLAN_BYTES];
 };
 
 IPS_STATIC_ASSERT(sizeof(struct ips_record) <= IPS_RECORD_BYTES, "a record fits");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What types, operations, algorithms and protocols are called in texts. NULL when out of range. */
+/* What types, operations, algorithms, protocols and links are called in texts. NULL when out
+ * of range. */
 #ifndef IPS_KERNELS_NAMES_H
 #define IPS_KERNELS_NAMES_H
 
@@ -28,6 +29,12 @@ static inline const char *ips_proto_name(int proto)
 {
     static const char *const names[IPS_PROTOS] = {"LL", "LL128", "Simple"};
     return proto >= 0 && proto < IPS_PROTOS ? names[proto] : NULL;
+}
+
+static inline const char *ips_link_name(int link)
+{
+    static const char *const names[IPS_LINKS] = {"same-gpu", "pcie", "nvlink", "host"};
+    return link >= 0 && link < IPS_LINKS ? names[link] : NULL;
 }
 
 static inline const char *ips_algo_name(int algo)

@@ -42,6 +42,15 @@ enum ips_proto {
     IPS_PROTOS = 3,
 };
 
+/* What the ranks' data crosses, at its slowest: decides what is fast. */
+enum ips_link {
+    IPS_LINK_SAME_GPU = 0, /* all ranks share one GPU */
+    IPS_LINK_PCIE = 1,     /* peer-to-peer over PCIe, or over a link that is not known */
+    IPS_LINK_NVLINK = 2,   /* peer-to-peer, NVLink between all GPUs */
+    IPS_LINK_HOST = 3,     /* the mailboxes lie in host memory */
+    IPS_LINKS = 4,
+};
+
 /* How the ranks' data moves: see ring.h and direct.h. */
 enum ips_algo {
     IPS_RING = 0,    /* from neighbour to neighbour, 2 * n - 2 hops */
@@ -100,5 +109,8 @@ static inline unsigned ips_element_bytes(int type)
 #define IPS_MAX_RANKS 8
 /* A channel is one block of the kernel with its own slots and its own step count. */
 #define IPS_MAX_CHANNELS 16
+/* Likewise where mailboxes lie in host memory: /dev/shm has 64 MB in a container of Docker's
+ * unless it is asked for more, and 4 channels of 8 ranks take 30 MB of it. */
+#define IPS_HOST_CHANNELS 4
 
 #endif

@@ -56,6 +56,7 @@ void ips_init_prepare(struct ips_init *init, ncclComm_t *where, int nranks, int 
         .timeout_s = settings->timeout_s,
         .verify = settings->policy.verify != 0,
         .can_verify = blocking,
+        .transport = IPS_TRANSPORT_IPC,
     };
     char reason[IPS_REASON_BYTES] = "";
     init->bringup = ips_bringup_create(&config, reason);

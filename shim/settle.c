@@ -141,14 +141,14 @@ static void start(struct ips_comm *comm)
 
 static void poll_bringup(struct ips_comm *comm)
 {
-    char agreed[IPS_SETTINGS_BYTES];
+    struct ips_agreed agreed;
     enum ips_bringup_state state = ips_bringup_poll(comm->bringup);
     if (state == IPS_BRINGUP_DECLINED)
         publish(comm, NULL, ips_trace_intern(ips_bringup_reason(comm->bringup)));
     if (state != IPS_BRINGUP_AGREED)
         return;
-    struct ips_engine *engine = ips_bringup_take(comm->bringup, agreed);
-    memcpy(&comm->settings, agreed, sizeof comm->settings);
+    struct ips_engine *engine = ips_bringup_take(comm->bringup, &agreed);
+    memcpy(&comm->settings, agreed.settings, sizeof comm->settings);
     warn_of_differences(comm);
     publish(comm, engine, "agreed");
 }

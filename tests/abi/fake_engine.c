@@ -129,13 +129,15 @@ const char *ips_bringup_reason(const struct ips_bringup *bringup)
     return "fake: declined";
 }
 
-struct ips_engine *ips_bringup_take(struct ips_bringup *bringup, void *ret_settings)
+struct ips_engine *ips_bringup_take(struct ips_bringup *bringup,
+                                    struct ips_agreed *ret_agreed)
 {
     note("take");
-    memcpy(ret_settings, &bringup->settings, bringup->settings_bytes);
+    *ret_agreed = (struct ips_agreed){.link = IPS_LINK_PCIE};
+    memcpy(ret_agreed->settings, &bringup->settings, bringup->settings_bytes);
     uint64_t other = (uint64_t)number("FAKE_ENGINE_LL_MAX");
     if (other) /* rank 0 had another IPCSHIM_LL_MAX_BYTES: the first 8-byte member */
-        memcpy((char *)ret_settings + 8, &other, 8);
+        memcpy(ret_agreed->settings + 8, &other, 8);
     struct ips_engine *engine = calloc(1, sizeof *engine);
     engine->rank = bringup->rank;
     engine->replayed = (uint64_t)number("FAKE_ENGINE_REPLAYS");
@@ -242,6 +244,12 @@ int ips_engine_error(const struct ips_engine *engine)
     usleep((useconds_t)number("FAKE_ENGINE_ERROR_US"));
     return number("FAKE_ENGINE_ERROR") ? -(int)number("FAKE_ENGINE_ERROR")
                                        : engine->error;
+}
+
+enum ips_link ips_engine_link(const struct ips_engine *engine)
+{
+    (void)engine;
+    return IPS_LINK_PCIE;
 }
 
 void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts)

@@ -189,7 +189,7 @@ static void test_speaker(void)
     wait_in(0, 4, 100, 2);
     wait_in(1, 4, 100, 0);
     CHECK(!said(1)[0]);
-    CHECK(strstr(said(0), "rank 0 of 3 waits in call 4 (sum of 100 float32, LL) for data of "
+    CHECK(strstr(said(0), "rank 0 of 3 waits in call 4 (sum of 100 float32, ring LL) for data of "
                           "rank 2"), "%s", said(0));
     CHECK(strstr(said(0), "for 31 s; rank 2 (pid"), "%s", said(0));
     CHECK(strstr(said(0), "calls done by rank: 0:3(waits for 2) 1:3(waits for 0) 2:3\n"), "%s",

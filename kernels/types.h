@@ -98,6 +98,14 @@ IPS_BOTH int ips_sequence_of(int variant)
                                     : (int)IPS_PROTOS + ips_variant_proto(variant);
 }
 
+/* Threads of a block, at most: what the registers of a multiprocessor allow. */
+#define IPS_MAX_THREADS 512
+#define IPS_THREADS_TWOSHOT_LL128 384
+IPS_BOTH unsigned ips_variant_max_threads(int variant)
+{
+    return variant == IPS_TWOSHOT_LL128 ? IPS_THREADS_TWOSHOT_LL128 : IPS_MAX_THREADS;
+}
+
 /* Size of an element; 0 for a number that is none of the above. */
 static inline unsigned ips_element_bytes(int type)
 {

@@ -140,14 +140,6 @@ struct ips_mailbox {
 #define IPS_MAILBOX_BYTES(channels)                                                        \
     (sizeof(struct ips_mailbox) + (size_t)(channels) * sizeof(struct ips_channel))
 
-/* Threads of a block, at most: what the registers of a multiprocessor allow. */
-#define IPS_MAX_THREADS 512
-#define IPS_THREADS_TWOSHOT_LL128 384
-IPS_BOTH unsigned ips_variant_max_threads(int variant)
-{
-    return variant == IPS_TWOSHOT_LL128 ? IPS_THREADS_TWOSHOT_LL128 : IPS_MAX_THREADS;
-}
-
 /* What a call is: in a sound program the same on all ranks for the same number. */
 struct ips_call {
     uint64_t count; /* elements */

@@ -10,7 +10,9 @@ library only. What is not installed is skipped with a reason.
   OUT              folder for logs (default: a new one under /tmp)
   SOAK_SECONDS     of the soak in all (default: 300); SOAK_SEED repeats one;
                    SOAK_VERIFY=N sets IPCSHIM_VERIFY
-  ACCEPTANCE_QUICK not empty: nccl-tests with 8 ranks and with graphs only
+  ACCEPTANCE_QUICK not empty: nccl-tests with 8 ranks and with graphs only; endtoend with 2
+                   ranks, and it and overlap in less than a minute
+endtoend and overlap also take the caller's IPCSHIM_* variables and NCCL_MAX_CTAS.
 """
 import argparse
 import itertools
@@ -96,6 +98,8 @@ class Mps:
 
 
 def gpu_count():
+    if not shutil.which("nvidia-smi"):
+        return 0
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return len(visible.split(",")) if visible else listed.count("UUID")
@@ -262,7 +266,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(ROOT / "build"))
     parser.add_argument("--only", default="conformance,links,sanitizer,faults,bench,nccl-tests,"
-                        "torch,programs,soak,negative")
+                        "torch,programs,endtoend,overlap,soak,negative")
+    parser.add_argument("--max-bytes", help="IPCSHIM_MAX_BYTES of endtoend and overlap; without "
+                        "it the engine takes what its policy says")
+    parser.add_argument("--ranks", type=lambda text: [int(n) for n in text.split(",")],
+                        help="numbers of ranks of endtoend and overlap, as 2,4,8")
     options = parser.parse_args()
     only = options.only.split(",")
     import programs  # which uses this file
@@ -301,6 +309,12 @@ def main():
                 soak.soak_all(options.build)
             if "negative" in only:
                 soak.negative_control(options.build)
+    if "endtoend" in only:
+        import endtoend  # likewise
+        endtoend.run_all(ipcshim, options.max_bytes, options.ranks)
+    if "overlap" in only:
+        import overlap  # likewise
+        overlap.run_all(ipcshim, options.max_bytes, options.ranks)
     count = {v: RESULTS.count(v) for v in ("ok", "FAIL", "SKIP")}
     print(f"{count['ok']} passed, {count['FAIL']} failed, {count['SKIP']} skipped")
     return 1 if count["FAIL"] else 0

@@ -14,13 +14,13 @@ COMMAND = {"case": "overlap", "size": 4096, "bytes": BYTES, "products": 24 if QU
 SIDES = {"nccl": {"IPCSHIM_ENABLE": "0"}, "engine": {"IPCSHIM_ENABLE": "1"}}
 
 
-def engine_blocks(sides, since):
-    """Blocks of the engine's kernel, from the trace, which is written now and then; None: NCCL
-    has these calls."""
+def engine_route(sides, since):
+    """What the engine's side does with such a call, from its trace, which is written now and
+    then."""
     for _ in range(30):
         for route in sides.routes("engine", since, time.time()):
             if route["bytes"] == BYTES:
-                return route["channels"]
+                return route
         time.sleep(0.1)
     raise turns.Failed("engine: its trace has no AllReduce of that size")
 
@@ -29,9 +29,10 @@ def open_all(sides, ctas):
     """Sets the cases up; returns the number of blocks by side, None where it is not known."""
     since = time.time()
     sides.ask_all(do="open", **COMMAND)
-    blocks = engine_blocks(sides, since)
-    counts = {"nccl": ctas, "engine": blocks or ctas}
-    if blocks and blocks != ctas and not QUICK:
+    route = engine_route(sides, since)
+    blocks = route["channels"] if route["route"] == "engine" else ctas
+    counts = {"nccl": ctas, "engine": blocks}
+    if blocks != ctas and blocks and not QUICK:
         same = f"nccl, {blocks} CTAs"
         sides.add(same, {"IPCSHIM_ENABLE": "0", "NCCL_MAX_CTAS": str(blocks)})
         sides.ask(same, do="open", **COMMAND)

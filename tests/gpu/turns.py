@@ -238,20 +238,23 @@ class Sides:
     def routes(self, side, since, until, captured=None):
         """[{bytes, route, algorithm, protocol, channels, calls of one rank}], of the AllReduces
         that were called in that time (seconds since 1970) and are in the trace by now;
-        captured: only such, or only others."""
+        captured: only such, or only others; a call that was not asked is both."""
         names = ("bytes", "route", "algorithm", "protocol", "channels")
         counts = {}
         for path in self.folder.glob(self.traces(side, "*").name):
             for line in path.read_text().splitlines():
                 event = json.loads(line) if line.endswith("}") else {}
-                if event.get("name") != "ncclAllReduce" or (event["bytes"] or 0) < SMALLEST \
-                        or not since <= event["time"] <= until \
-                        or captured not in (None, event["captured"]):
-                    continue
-                key = tuple(event.get(name) for name in names)
-                counts[key] = counts.get(key, 0) + 1
+                if is_asked_for(event, since, until, captured):
+                    key = tuple(event.get(name) for name in names)
+                    counts[key] = counts.get(key, 0) + 1
         return [dict(zip(names, key), calls=calls / self.count)
                 for key, calls in sorted(counts.items(), key=str)]
+
+
+def is_asked_for(event, since, until, captured):
+    return (event.get("name") == "ncclAllReduce" and (event["bytes"] or 0) >= SMALLEST
+            and since <= event["time"] <= until
+            and (None in (captured, event["captured"]) or captured == event["captured"]))
 
 
 def says(routes):

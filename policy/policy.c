@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which calls the engine takes, and with which protocol, channels and threads. Everything
- * here is uniform across ranks by construction: its inputs are. */
+/* What a plan says about a call, and whether bytes are a plan. */
 #include "policy/policy.h"
 
-#include <stddef.h>
+#include <string.h>
 
 const struct ips_policy_settings ips_policy_defaults = {
     .algo = IPS_ALGO_AUTO,
     .proto = IPS_PROTO_AUTO,
-    .max_channels = 8,
-    .ll_max_bytes = 64 << 10,
-    .ll128_max_bytes = 1 << 20,
+    .max_channels = IPS_MAX_CHANNELS,
     .max_bytes = IPS_MAX_BYTES_AUTO,
     .verify = 0,
 };
@@ -20,53 +17,59 @@ unsigned ips_type_bytes(int type)
     return ips_element_bytes(type);
 }
 
-/* How a protocol spreads a message over blocks: one more channel for every `channel_bytes`,
- * so that a block always has enough to move to be worth its launch. */
-static const struct {
-    uint64_t channel_bytes;
-    unsigned threads;
-} shapes[IPS_PROTOS] = {
-    [IPS_LL] = {4 << 10, 256},
-    [IPS_LL128] = {8 << 10, 256},
-    [IPS_SIMPLE] = {64 << 10, 512},
-};
-
-static unsigned channels_for(enum ips_proto proto, uint64_t bytes, unsigned most)
+const char *ips_plan_why_text(int why)
 {
-    uint64_t wanted = (bytes + shapes[proto].channel_bytes - 1) / shapes[proto].channel_bytes;
-    if (most > IPS_MAX_CHANNELS)
-        most = IPS_MAX_CHANNELS;
-    if (wanted > most)
-        wanted = most;
-    return wanted ? (unsigned)wanted : 1;
+    static const char *const texts[IPS_WHYS] = {
+        [IPS_WHY_MODEL] = "faster by the model",
+        [IPS_WHY_TUNED] = "measured to be faster here",
+        [IPS_WHY_ASKED] = "IPCSHIM_MAX_BYTES",
+        [IPS_WHY_ALGO] = "IPCSHIM_ALGO",
+        [IPS_WHY_PROTO] = "IPCSHIM_PROTO",
+        [IPS_WHY_NOT_MODEL] = "not shown to be faster here; `ipcshim tune` measures, "
+                              "IPCSHIM_MAX_BYTES takes it",
+        [IPS_WHY_NOT_TUNED] = "measured not to be faster here; IPCSHIM_MAX_BYTES takes it",
+        [IPS_WHY_MAX_BYTES] = "larger than IPCSHIM_MAX_BYTES",
+        [IPS_WHY_FEW_RANKS] = "a single rank",
+        [IPS_WHY_MANY_RANKS] = "more than 8 ranks",
+    };
+    return why >= 0 && why < IPS_WHYS ? texts[why] : NULL;
 }
 
-/* What was measured to be no slower than NCCL, eager and replayed (docs/results.md): two
- * ranks up to 4 KB. The ring's many hops do not yet win for more ranks. */
-static uint64_t max_bytes(const struct ips_policy_settings *settings, unsigned ranks)
+static int row_valid(const struct ips_plan_row *row, unsigned most_channels)
 {
-    if (settings->max_bytes != IPS_MAX_BYTES_AUTO)
-        return settings->max_bytes;
-    return ranks == 2 ? 4 << 10 : 0;
+    if (row->why >= IPS_WHYS)
+        return 0;
+    if (row->variant == IPS_PLAN_NCCL)
+        return row->channels == 0 && row->threads == 0;
+    return row->variant < IPS_VARIANTS && row->channels >= 1 &&
+           row->channels <= most_channels && row->threads >= 32 &&
+           row->threads % 32 == 0 && row->threads <= ips_variant_max_threads(row->variant);
 }
 
-int ips_policy_takes_some(const struct ips_policy_settings *settings, unsigned ranks)
+int ips_policy_plan_valid(const void *bytes, size_t count, unsigned ranks,
+                          unsigned most_channels)
 {
-    return ranks >= IPS_MIN_RANKS && ranks <= IPS_MAX_RANKS &&
-           max_bytes(settings, ranks) > 0;
+    struct ips_policy_plan plan;
+    if (count != sizeof plan)
+        return 0;
+    memcpy(&plan, bytes, sizeof plan);
+    if (plan.magic != IPS_PLAN_MAGIC || plan.ranks != ranks || plan.link >= IPS_LINKS ||
+        plan.count < 1 || plan.count > IPS_PLAN_ROWS ||
+        plan.row[plan.count - 1].up_to_bytes != UINT64_MAX)
+        return 0;
+    for (unsigned i = 0; i < plan.count; i++)
+        if (!row_valid(&plan.row[i], most_channels) ||
+            (i && plan.row[i].up_to_bytes <= plan.row[i - 1].up_to_bytes))
+            return 0;
+    return 1;
 }
 
-/* Fewer hops while what they cost in bytes does not matter. */
-static enum ips_algo algo_for(const struct ips_policy_settings *settings, unsigned ranks,
-                              uint64_t bytes, enum ips_proto *proto)
+int ips_policy_plan_takes_some(const struct ips_policy_plan *plan)
 {
-    if (*proto == IPS_SIMPLE && settings->algo > IPS_RING)
-        *proto = IPS_LL128;
-    if (settings->algo >= 0 && settings->algo < IPS_ALGOS)
-        return (enum ips_algo)settings->algo;
-    if (*proto == IPS_SIMPLE)
-        return IPS_RING;
-    return bytes <= (256u << 10) / (ranks * ranks / 4) ? IPS_ONESHOT : IPS_TWOSHOT;
+    for (unsigned i = 0; i < plan->count; i++)
+        if (plan->row[i].variant != IPS_PLAN_NCCL && plan->row[i].up_to_bytes)
+            return 1;
+    return 0;
 }
 
 static struct ips_decision nccl(const char *reason)
@@ -74,43 +77,24 @@ static struct ips_decision nccl(const char *reason)
     return (struct ips_decision){.route = IPS_ROUTE_NCCL, .reason = reason};
 }
 
-struct ips_decision ips_policy_decide(const struct ips_policy_settings *settings,
-                                      unsigned ranks, uint64_t count, int type, int op)
+struct ips_decision ips_policy_decide(const struct ips_policy_plan *plan, uint64_t count,
+                                      int type, int op)
 {
-    unsigned size = ips_type_bytes(type);
-    if (ranks < IPS_MIN_RANKS)
-        return nccl("a single rank");
-    if (ranks > IPS_MAX_RANKS)
-        return nccl("more than 8 ranks");
+    const unsigned size = ips_type_bytes(type);
     if (!size)
         return nccl("type not taken by the engine");
     if (op < 0 || op >= IPS_OPS)
         return nccl("operation not taken by the engine");
     if (count > UINT64_MAX / 2 / size)
         return nccl("count out of range");
-    uint64_t bytes = count * size;
-    if (bytes > max_bytes(settings, ranks))
-        return nccl(settings->max_bytes == IPS_MAX_BYTES_AUTO
-                        ? "not shown to be faster here; IPCSHIM_MAX_BYTES takes it"
-                        : "larger than IPCSHIM_MAX_BYTES");
-
-    struct ips_decision decision = {.route = IPS_ROUTE_ENGINE};
-    enum ips_proto proto = IPS_SIMPLE;
-    if (settings->proto >= 0 && settings->proto < IPS_PROTOS) {
-        proto = (enum ips_proto)settings->proto;
-        decision.reason = "IPCSHIM_PROTO";
-    } else if (bytes <= settings->ll_max_bytes) {
-        proto = IPS_LL;
-        decision.reason = "small: lowest latency";
-    } else if (bytes <= settings->ll128_max_bytes) {
-        proto = IPS_LL128;
-        decision.reason = "medium: low latency, 94 % payload";
-    } else {
-        decision.reason = "large: full bandwidth";
-    }
-    enum ips_algo algo = algo_for(settings, ranks, bytes, &proto);
-    decision.variant = (enum ips_variant)ips_variant_of((int)algo, (int)proto);
-    decision.channels = channels_for(proto, bytes, settings->max_channels);
-    decision.threads = shapes[proto].threads;
-    return decision;
+    const struct ips_plan_row *row = plan->row;
+    while (row->up_to_bytes < count * size)
+        row++; /* the last one reaches to the end */
+    if (row->variant == IPS_PLAN_NCCL)
+        return nccl(ips_plan_why_text(row->why));
+    return (struct ips_decision){.route = IPS_ROUTE_ENGINE,
+                                 .variant = (enum ips_variant)row->variant,
+                                 .channels = row->channels,
+                                 .threads = row->threads,
+                                 .reason = ips_plan_why_text(row->why)};
 }

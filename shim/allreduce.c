@@ -27,8 +27,7 @@ static struct ips_decision decide(const struct ips_comm *comm,
         nccl.reason = "NULL buffer";
         return nccl;
     }
-    return ips_policy_decide(&comm->settings, (unsigned)comm->nranks, request->count,
-                             request->type, request->op);
+    return ips_policy_decide(&comm->plan, request->count, request->type, request->op);
 }
 
 static void trace(const struct ips_taken *taken, int captured, ncclResult_t result)
@@ -47,6 +46,7 @@ static void trace(const struct ips_taken *taken, int captured, ncclResult_t resu
         .rank = taken->comm->rank,
         .route = IPS_ROUTE_ENGINE,
         .variant = (uint8_t)taken->call.variant,
+        .channels = (uint8_t)taken->call.channels,
         .reason = taken->reason,
         .result = result,
     };

@@ -33,6 +33,7 @@ struct ips_comm {
     struct ips_engine *engine; /* NULL: NCCL serves it. Mostly read by ips_comm_engine */
     const char *reason;        /* why, or "agreed"; lives as long as the process */
     struct ips_policy_settings settings; /* agreed; meaningful with an engine */
+    struct ips_policy_plan plan;         /* likewise */
     /* Known from the beginning. */
     int rank, nranks; /* -1: NCCL is asked when its init is complete */
     int blocking;

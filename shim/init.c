@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "shim/group.h"
 #include "shim/late.h"
+#include "shim/plan.h"
 #include "shim/settings.h"
 #include "shim/settle.h"
 #include "shim/trace.h"
@@ -23,8 +24,8 @@ const char *ips_init_why_not(int nranks)
         return "a single rank";
     if (nranks > IPS_MAX_RANKS)
         return "more than 8 ranks";
-    if (!ips_policy_takes_some(&ips_settings()->policy, (unsigned)nranks))
-        return "no size is taken with this many ranks: see IPCSHIM_MAX_BYTES";
+    if (!ips_settings()->policy.max_bytes)
+        return "no size is taken: IPCSHIM_MAX_BYTES=0";
     return NULL;
 }
 
@@ -57,6 +58,7 @@ void ips_init_prepare(struct ips_init *init, ncclComm_t *where, int nranks, int 
         .verify = settings->policy.verify != 0,
         .can_verify = blocking,
         .transport = IPS_TRANSPORT_IPC,
+        .planner = ips_plan_planner(&settings->policy),
     };
     char reason[IPS_REASON_BYTES] = "";
     init->bringup = ips_bringup_create(&config, reason);

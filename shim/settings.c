@@ -22,28 +22,23 @@ const struct ips_setting ips_settings_table[] = {
      "0: every call goes to NCCL, and is still traced. One rank with 0 switches its "
      "communicators off for all ranks."},
     {"IPCSHIM_ALGO", CHOICE, MEMBER(policy.algo), 0, 0, "auto|ring|oneshot|twoshot", -1,
-     "The engine's algorithm for all sizes; auto chooses by size. oneshot and twoshot have "
-     "no Simple and use LL128 instead. Rank 0's value is used by all ranks."},
+     "The engine's algorithm, for all sizes up to IPCSHIM_MAX_BYTES, also where NCCL is "
+     "faster; auto chooses by size. oneshot and twoshot have no Simple and use LL128 "
+     "instead. Rank 0's value is used by all ranks."},
     {"IPCSHIM_PROTO", CHOICE, MEMBER(policy.proto), 0, 0, "auto|LL|LL128|Simple", -1,
-     "The engine's wire protocol for all sizes; auto chooses by size. Rank 0's value is "
-     "used by all ranks."},
-    {"IPCSHIM_LL_MAX_BYTES", SIZE, MEMBER(policy.ll_max_bytes), 0, MAX_SIZE, NULL, 0,
-     "Largest message that uses LL, the protocol with the lowest latency. Rank 0's value "
-     "is "
-     "used by all ranks."},
-    {"IPCSHIM_LL128_MAX_BYTES", SIZE, MEMBER(policy.ll128_max_bytes), 0, MAX_SIZE, NULL,
-     0,
-     "Largest message that uses LL128; larger ones use Simple. Rank 0's value is used by "
-     "all "
-     "ranks."},
+     "The engine's wire protocol, likewise. Rank 0's value is used by all ranks."},
     {"IPCSHIM_MAX_BYTES", SIZE, MEMBER(policy.max_bytes), 0, MAX_SIZE, "auto", 0,
-     "Largest AllReduce that the engine takes; larger ones go to NCCL. auto: only what was "
-     "measured to be no slower than NCCL (`ipcshim policy` shows it). Rank 0's value is used "
-     "by all ranks."},
+     "auto: the engine takes what was measured on this machine (`ipcshim tune`) to be faster "
+     "than NCCL, or what is known to be (`ipcshim policy` shows it). A size: it takes every "
+     "AllReduce up to it, and none beyond. Rank 0's value is used by all ranks."},
     {"IPCSHIM_MAX_CHANNELS", NUMBER, MEMBER(policy.max_channels), 1, IPS_MAX_CHANNELS,
      NULL, 0,
      "Most channels (thread blocks) of one AllReduce. Each has its own buffers, so fewer "
      "channels also need less device memory. Rank 0's value is used by all ranks."},
+    {"IPCSHIM_TUNE_FILE", TEXT, MEMBER(tune_file), 0, 0, NULL, 0,
+     "File that `ipcshim tune` has written, which rank 0 reads when it makes a communicator; "
+     "one of another machine, driver or version is ignored. Not set: ipcshim/tune in "
+     "$XDG_CACHE_HOME or ~/.cache. none: nothing is read."},
     {"IPCSHIM_LINKS", CHOICE, MEMBER(links_any), 0, 0, "pcie|any", 0,
      "pcie: the engine works only where NVML says that the GPUs have no NVLink and that "
      "peer access is in order. any: it also accepts NVLink and links that NVML can't "
@@ -296,6 +291,8 @@ static void read_own(void)
         own.trace = strdup(own.trace);
     if (own.nccl_lib)
         own.nccl_lib = strdup(own.nccl_lib);
+    if (own.tune_file)
+        own.tune_file = strdup(own.tune_file);
     errno = saved;
 }
 
@@ -321,6 +318,23 @@ static const char *variable(const char *name)
 const char *ips_settings_nccl_lib(void)
 {
     return variable("IPCSHIM_NCCL_LIB");
+}
+
+int ips_settings_tune_file(const char *named, char *ret, size_t room)
+{
+    const char *cache = variable("XDG_CACHE_HOME"), *home = variable("HOME");
+    int length;
+    if (is_secure() || (named && strcmp(named, "none") == 0))
+        return -1;
+    if (named)
+        length = snprintf(ret, room, "%s", named);
+    else if (cache && cache[0] == '/') /* a relative one is to be ignored, its standard says */
+        length = snprintf(ret, room, "%s/ipcshim/tune", cache);
+    else if (home && home[0] == '/')
+        length = snprintf(ret, room, "%s/.cache/ipcshim/tune", home);
+    else
+        return -1;
+    return length > 0 && (size_t)length < room ? 0 : -1;
 }
 
 int ips_settings_hook_dlsym(void)

@@ -21,6 +21,7 @@ struct ips_settings {
     uint64_t mem_max_bytes;            /* device memory for all engines of the process */
     const char *trace;                 /* NULL: none; may hold %p and %r */
     const char *nccl_lib;              /* NULL: search */
+    const char *tune_file;             /* NULL: the usual place; "none" */
     int32_t hook_dlsym;                /* 0, 1 */
     struct ips_policy_settings policy; /* agreed between the ranks: rank 0's. The last */
 };
@@ -54,6 +55,10 @@ void ips_settings_print(FILE *out, enum ips_settings_format format);
 /* IPCSHIM_NCCL_LIB as it is now (the library may be looked for before the first
  * communicator), or NULL. */
 const char *ips_settings_nccl_lib(void);
+
+/* Where the file of `ipcshim tune` lies: `named` (of struct ips_settings), or the usual place
+ * for NULL. 0, or -1 when none is to be read or there is no such place. */
+int ips_settings_tune_file(const char *named, char *ret, size_t room);
 
 /* IPCSHIM_HOOK_DLSYM as it is now. Cheap: asked at look-ups. */
 int ips_settings_hook_dlsym(void);

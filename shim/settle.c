@@ -15,6 +15,7 @@
 #include "core/log.h"
 #include "shim/init.h"
 #include "shim/late.h"
+#include "shim/plan.h"
 #include "shim/process.h"
 #include "shim/settings.h"
 #include "shim/trace.h"
@@ -150,7 +151,12 @@ static void poll_bringup(struct ips_comm *comm)
     struct ips_engine *engine = ips_bringup_take(comm->bringup, &agreed);
     memcpy(&comm->settings, agreed.settings, sizeof comm->settings);
     warn_of_differences(comm);
-    publish(comm, engine, "agreed");
+    if (ips_plan_take(&agreed, &comm->plan)) {
+        publish(comm, engine, "agreed");
+        return;
+    }
+    ips_engine_destroy(engine); /* all ranks have the same plan, and do the same */
+    publish(comm, NULL, "no size is known to be faster here: see `ipcshim policy`");
 }
 
 /* Some steps of a pending verdict. state: NCCL's, or ASK. */

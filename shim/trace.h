@@ -32,7 +32,8 @@ struct ips_event {
     uint16_t call;    /* enum ips_slot */
     uint8_t kind;     /* enum ips_event_kind */
     uint8_t route;    /* enum ips_route */
-    uint8_t variant;  /* enum ips_variant, of the engine's */
+    uint8_t variant;  /* enum ips_variant, of the engine's; */
+    uint8_t channels; /* likewise */
     int8_t captured;  /* 1, 0, or -1: not asked */
     int32_t result;   /* NCCL's answer */
 };

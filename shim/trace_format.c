@@ -59,6 +59,7 @@ static void add_route(struct ips_text *text, const struct ips_event *event)
         ips_text_json(text, known ? ips_algo_name(ips_variant_algo(event->variant)) : NULL);
         ips_text_add(text, ",\"protocol\":");
         ips_text_json(text, known ? ips_proto_name(ips_variant_proto(event->variant)) : NULL);
+        add_number(text, "channels", known ? event->channels : -1);
     }
     ips_text_add(text, ",\"reason\":");
     ips_text_json(text, event->reason);

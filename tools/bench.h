@@ -137,6 +137,7 @@ struct bench_took {
     uint64_t disagree; /* events that differ from the case's first one */
     enum ips_route route;
     int variant; /* -1 for NCCL */
+    unsigned channels; /* 0 for NCCL */
     char reason[160];
 };
 
@@ -164,7 +165,6 @@ struct bench_row {
     const struct bench_case *c;
     unsigned ranks;
     struct bench_took took; /* rank 0's; all ranks' are compared with it */
-    unsigned channels;      /* as the policy says; 0 for NCCL */
     uint64_t wrong;
     int differ; /* ranks hold different outputs */
     const struct bench_page *page;
@@ -185,7 +185,7 @@ struct bench_report {
     const char *transport; /* of the rows to come */
 };
 
-/* Joins measurements, checks, policy and traces of one case into a row, prints it, and
+/* Joins measurements, checks, settings and traces of one case into a row, prints it, and
  * what is wrong with it on stderr. Returns whether all is well. */
 int bench_join_row(struct bench_page *page, unsigned index, struct bench_trace *traces,
                    struct bench_report *report);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Joins what is known of one case of a bench: what the ranks measured and checked, what
- * the policy says, and what the shim's own traces say it did. The three must agree. */
+ * the settings ask for, and what the shim's own traces say it did. The three must agree. */
 #include <string.h>
 
 #include "shim/settings.h"
@@ -62,7 +62,8 @@ static void explain_wrong(struct bench_page *page, unsigned index)
 
 static int took_same(const struct bench_took *a, const struct bench_took *b)
 {
-    return a->route == b->route && a->variant == b->variant && !strcmp(a->reason, b->reason);
+    return a->route == b->route && a->variant == b->variant && a->channels == b->channels &&
+           !strcmp(a->reason, b->reason);
 }
 
 /* Whether one rank's trace has all calls of the case, and says what rank 0's says. */
@@ -86,18 +87,31 @@ static int trace_agrees(const struct bench_trace *trace, unsigned index,
     return 0;
 }
 
-/* What the policy says comes true, if the engine has the communicator. */
-static int policy_agrees(const struct bench_took *took, int served,
-                         const struct ips_decision *says)
+/* What was asked for with a variable comes true, if the engine has the communicator. What
+ * the plan chooses where nothing was asked for only the ranks know. */
+static int settings_agree(const struct bench_took *took, int served,
+                          const struct bench_case *c)
 {
-    int engine = says->route == IPS_ROUTE_ENGINE && served;
-    if (engine == (took->route == IPS_ROUTE_ENGINE) &&
-        (!engine || took->variant == (int)says->variant))
-        return 1;
-    tool_fail("the policy says %s, the trace %s",
-              engine ? ips_variant_name((int)says->variant) : "nccl",
-              took->route == IPS_ROUTE_NCCL ? "nccl" : ips_variant_name(took->variant));
-    return 0;
+    const struct ips_policy_settings *s = &ips_settings()->policy;
+    const int engine = took->route == IPS_ROUTE_ENGINE;
+    const int algo = engine ? ips_variant_algo(took->variant) : -1;
+    const int proto = engine ? ips_variant_proto(took->variant) : -1;
+    const int asked = s->max_bytes != IPS_MAX_BYTES_AUTO;
+    const int within = c->count * ips_type_bytes(c->type) <= s->max_bytes;
+    const char *flaw = NULL;
+    if (engine && !within)
+        flaw = "larger than IPCSHIM_MAX_BYTES, and on the engine";
+    else if (!engine && served && asked && within)
+        flaw = "within IPCSHIM_MAX_BYTES, and on NCCL";
+    else if (engine && s->algo >= 0 && algo != s->algo)
+        flaw = "not by IPCSHIM_ALGO";
+    else if (engine && s->proto >= 0 && proto != s->proto && algo == IPS_RING)
+        flaw = "not by IPCSHIM_PROTO";
+    else if (engine && took->channels > s->max_channels)
+        flaw = "on more than IPCSHIM_MAX_CHANNELS channels";
+    if (flaw)
+        tool_fail("the trace has a call that was made %s", flaw);
+    return !flaw;
 }
 
 int bench_join_row(struct bench_page *page, unsigned index, struct bench_trace *traces,
@@ -105,16 +119,12 @@ int bench_join_row(struct bench_page *page, unsigned index, struct bench_trace *
 {
     const struct bench_case *c = &page->cases[index];
     unsigned nranks = page->sync.nranks;
-    struct ips_decision says =
-        ips_policy_decide(&ips_settings()->policy, nranks, c->count, c->type, c->op);
     struct bench_row row = {.c = c,
                             .ranks = nranks,
                             .took = traces[0].took[index],
                             .page = page,
                             .transport = report->transport};
     int fine = 1;
-    if (row.took.route == IPS_ROUTE_ENGINE)
-        row.channels = says.channels;
     join_times(page, index, &row);
     join_checks(page, index, &row);
     if (report->vs_nccl)
@@ -124,6 +134,6 @@ int bench_join_row(struct bench_page *page, unsigned index, struct bench_trace *
     explain_wrong(page, index);
     for (unsigned r = 0; r < nranks; r++)
         fine &= trace_agrees(&traces[r], index, &row.took);
-    fine = fine && policy_agrees(&row.took, traces[0].served > 0, &says);
+    fine = fine && settings_agree(&row.took, traces[0].served > 0, c);
     return fine && !row.wrong && !row.differ;
 }

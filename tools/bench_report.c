@@ -76,7 +76,7 @@ static void json_row(struct bench_report *report, const struct bench_row *row,
     fprintf(json,
             ", \"channels\": %u, \"us\": %.3f, \"algbw\": %.3f, \"busbw\": %.3f, "
             "\"wrong\": %llu, \"ranks_differ\": %s, ",
-            row->channels, row->engine.median, algbw, busbw,
+            row->took.channels, row->engine.median, algbw, busbw,
             (unsigned long long)row->wrong, row->differ ? "true" : "false");
     if (report->beside)
         fprintf(json, "\"nccl_us\": %.3f, \"ratio\": %.4f, ", row->nccl.median,
@@ -102,7 +102,7 @@ void bench_report_row(struct bench_report *report, const struct bench_row *row)
            ips_op_name(row->c->op),
            row->took.route == IPS_ROUTE_ENGINE ? "engine" : "nccl", variant ? variant : "-");
     if (variant)
-        printf(" %2u", row->channels);
+        printf(" %2u", row->took.channels);
     else
         printf("  -");
     printf(" %10.2f %7.3f %7.3f  %-8s", row->engine.median, algbw, busbw, errors);

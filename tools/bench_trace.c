@@ -58,13 +58,15 @@ static struct bench_took event_of(const char *line)
     text_of(line, "algorithm", algorithm, sizeof algorithm);
     text_of(line, "protocol", word, sizeof word);
     event.variant = event.route == IPS_ROUTE_ENGINE ? variant_of(algorithm, word) : -1;
+    event.channels = (unsigned)number_of(line, "channels");
     text_of(line, "reason", event.reason, sizeof event.reason);
     return event;
 }
 
 static int same(const struct bench_took *a, const struct bench_took *b)
 {
-    return a->route == b->route && a->variant == b->variant && !strcmp(a->reason, b->reason);
+    return a->route == b->route && a->variant == b->variant && a->channels == b->channels &&
+           !strcmp(a->reason, b->reason);
 }
 
 static int belongs(const char *line, const struct bench_case *c)

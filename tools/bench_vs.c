@@ -145,7 +145,7 @@ static void json_row(struct bench_report *report, const struct bench_row *row,
             ips_type_name(row->c->type), ips_op_name(row->c->op),
             engine ? "engine" : "nccl");
     bench_json_variant(json, engine ? took->variant : -1);
-    fprintf(json, ", \"channels\": %u, \"iters\": %u,\n  ", row->channels, row->iters);
+    fprintf(json, ", \"channels\": %u, \"iters\": %u,\n  ", row->took.channels, row->iters);
     json_spread(json, "us", &row->engine, row->engine_us);
     fprintf(json, "\n  ");
     json_spread(json, "nccl_us", &row->nccl, row->nccl_us);
@@ -163,7 +163,7 @@ void bench_vs_row(struct bench_report *report, const struct bench_row *row)
     const char *variant = ips_variant_name(row->took.variant);
     char channels[8] = "-";
     if (variant)
-        snprintf(channels, sizeof channels, "%u", row->channels);
+        snprintf(channels, sizeof channels, "%u", row->took.channels);
     printf("%10llu %-5s  %-6s %-13s %2s", (unsigned long long)bytes_of(row),
            row->c->graph ? "graph" : "eager", variant ? "engine" : "nccl",
            variant ? variant : "-", channels);

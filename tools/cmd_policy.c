@@ -1,81 +1,155 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ipcshim policy: from which size on an AllReduce takes which route and protocol, and
- * why, under the IPCSHIM_* variables that are set. Exact: the size is the first one. */
+/* ipcshim policy: the plan that a communicator would get under the IPCSHIM_* variables that
+ * are set, with the times it rests on; and of one size, those of all candidates. */
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "policy/policy.h"
+#include "policy/plan.h"
 #include "shim/settings.h"
+#include "shim/tune_file.h"
 #include "tools/tool.h"
 
 static const char help[] =
-    "usage: ipcshim policy [--ranks N] [--type T] [--op O]\n\n"
-    "Prints from which size on an AllReduce of N ranks (default 2) takes which route "
-    "and\n"
-    "protocol, and why, under the IPCSHIM_* variables that are set. Whether the engine "
-    "gets\n"
-    "a communicator at all is decided when it is made (see IPCSHIM_LOG=info).\n";
+    "usage: ipcshim policy [--ranks N] [--link LINK] [--tune FILE] [--size BYTES]\n\n"
+    "Prints the plan of a communicator of N ranks (default 2) over a LINK (same-gpu, pcie,\n"
+    "nvlink or host; default pcie) under the IPCSHIM_* variables that are set: up to which\n"
+    "size an AllReduce takes which route and kernel, the times it rests on, in us, launched /\n"
+    "replayed from a graph, and why. FILE: of ipcshim tune (default: the one that the shim\n"
+    "would read); its machine is not compared with this one. \"~\": by the model. With --size,\n"
+    "all candidates for that size.\n"
+    "Whether the engine gets a communicator at all is decided when it is made (see\n"
+    "IPCSHIM_LOG=info).\n";
 
 struct query {
-    unsigned ranks;
-    int type, op;
+    struct ips_plan_input input;
+    const char *file; /* or NULL */
+    char path[PATH_MAX];
 };
 
-static struct ips_decision decide(const struct query *q, uint64_t count)
+static void print_times(const struct ips_times *times, int measured)
 {
-    return ips_policy_decide(&ips_settings()->policy, q->ranks, count, q->type, q->op);
+    char text[32];
+    snprintf(text, sizeof text, "%s%.1f/%.1f", measured ? "" : "~",
+             times->us[IPS_MODE_EAGER], times->us[IPS_MODE_GRAPH]);
+    printf("  %15s", text);
 }
 
-static int same(const struct ips_decision *a, const struct ips_decision *b)
+static void print_row(const struct query *q, const struct ips_plan_row *row)
 {
-    if (a->route != b->route || strcmp(a->reason, b->reason))
-        return 0;
-    return a->route == IPS_ROUTE_NCCL ||
-           (a->variant == b->variant && a->channels == b->channels &&
-            a->threads == b->threads);
-}
-
-static void print_row(const struct query *q, uint64_t count)
-{
-    struct ips_decision d = decide(q, count);
     char size[16];
-    tool_size_text(count * ips_type_bytes(q->type), size);
-    if (d.route == IPS_ROUTE_ENGINE)
-        printf("%12s  engine  %-13s  %8u  %7u  %s\n", size, ips_variant_name(d.variant),
-               d.channels, d.threads, d.reason);
+    if (row->up_to_bytes == UINT64_MAX)
+        strcpy(size, "any");
     else
-        printf("%12s  nccl    %-13s  %8s  %7s  %s\n", size, "-", "-", "-", d.reason);
-}
-
-/* Prints every count in (low, high] that decides otherwise than the one before it. The
- * ends of an interval that changes and changes back look alike, so intervals start out
- * small. */
-static void print_changes(const struct query *q, uint64_t low, uint64_t high)
-{
-    struct ips_decision at_low = decide(q, low), at_high = decide(q, high);
-    if (same(&at_low, &at_high))
-        return;
-    if (high - low == 1) {
-        print_row(q, high);
-        return;
+        tool_size_text(row->up_to_bytes, size);
+    if (row->variant == IPS_PLAN_NCCL)
+        printf("%12s  nccl    %-13s  %8s  %7s", size, "-", "-", "-");
+    else
+        printf("%12s  engine  %-13s  %8u  %7u", size, ips_variant_name(row->variant),
+               row->channels, row->threads);
+    if (row->up_to_bytes == UINT64_MAX || q->input.ranks < IPS_MIN_RANKS ||
+        q->input.ranks > IPS_MAX_RANKS) {
+        printf("  %15s  %15s", "-", "-");
+    } else {
+        const struct ips_choice choice = ips_plan_choose(&q->input, row->up_to_bytes);
+        print_times(&choice.engine, choice.engine_measured);
+        print_times(&choice.nccl, choice.nccl_measured);
     }
-    uint64_t middle = low + (high - low) / 2;
-    print_changes(q, low, middle);
-    print_changes(q, middle, high);
+    printf("  %s\n", ips_plan_why_text(row->why));
 }
 
-static void print_table(const struct query *q)
+static void print_head(const struct query *q)
 {
-    unsigned size = ips_type_bytes(q->type);
-    printf("# %u ranks, %s, %s\n", q->ranks, ips_type_name(q->type), ips_op_name(q->op));
+    printf("# %u ranks, %s, %s\n", q->input.ranks, ips_link_name((int)q->input.link),
+           q->input.tuned ? q->path : "nothing measured: by the model");
     if (!ips_settings()->enable)
         printf("# IPCSHIM_ENABLE=0: every call goes to NCCL, whatever the table says\n");
-    printf("%12s  route   %-13s  channels  threads  why\n", "from", "variant");
-    uint64_t low = 8 / size, most = (UINT64_C(1) << 30) / size;
-    print_row(q, low);
-    for (; low < most; low += low / 8 ? low / 8 : 1)
-        print_changes(q, low, low + (low / 8 ? low / 8 : 1));
+}
+
+static void print_plan(const struct query *q)
+{
+    const struct ips_plan_input *in = &q->input;
+    struct ips_policy_plan plan;
+    ips_policy_plan_make(in->settings, in->ranks, in->link, in->most_channels, in->tuned,
+                         &plan);
+    print_head(q);
+    printf("%12s  route   %-13s  channels  threads  %15s  %15s  why\n", "up to", "kernel",
+           "engine", "nccl");
+    for (unsigned i = 0; i < plan.count; i++)
+        print_row(q, &plan.row[i]);
+}
+
+/* What was measured of the candidate at this size, or NULL. */
+static const struct ips_times *measured(const struct query *q, uint64_t bytes,
+                                        const struct ips_candidate *c)
+{
+    const struct ips_tuned *tuned = q->input.tuned;
+    for (unsigned i = 0; tuned && i < tuned->count; i++) {
+        const struct ips_tuned_row *row = &tuned->row[i];
+        if (row->bytes == bytes && !row->nccl && row->candidate.variant == c->variant &&
+            row->candidate.channels == c->channels && row->candidate.threads == c->threads)
+            return &row->times;
+    }
+    return NULL;
+}
+
+static void print_candidates(const struct query *q, uint64_t bytes)
+{
+    const struct ips_plan_input *in = &q->input;
+    const struct ips_choice choice = ips_plan_choose(in, bytes);
+    struct ips_candidate c;
+    char size[16];
+    print_head(q);
+    printf("# %s; the engine is taken at %.0f %% of NCCL's times or less: it %s\n",
+           tool_size_text(bytes, size), 100 * choice.margin, choice.wins ? "is" : "is not");
+    printf("%-13s  channels  threads  %15s  %15s\n", "kernel", "measured", "model");
+    printf("%-13s  %8s  %7s", "nccl", "-", "-");
+    const struct ips_times nccl = ips_model_nccl(in->link, in->ranks, bytes);
+    if (choice.nccl_measured)
+        print_times(&choice.nccl, 1);
+    else
+        printf("  %15s", "-");
+    print_times(&nccl, 0);
+    putchar('\n');
+    for (unsigned i = 0; ips_candidate_at(i, &c); i++) {
+        const struct ips_times model = ips_model_engine(in->link, in->ranks, bytes, &c);
+        const struct ips_times *times = measured(q, bytes, &c);
+        struct ips_candidate cut = c;
+        if (!ips_plan_permits(in, &cut) || cut.channels != c.channels)
+            continue;
+        printf("%-13s  %8u  %7u", ips_variant_name((int)c.variant), c.channels, c.threads);
+        if (times)
+            print_times(times, 1);
+        else
+            printf("  %15s", "-");
+        print_times(&model, 0);
+        printf("%s\n", c.variant == choice.best.variant && c.channels == choice.best.channels &&
+                               c.threads == choice.best.threads
+                           ? "  best"
+                           : "");
+    }
+}
+
+/* The measurements, where there is a file; one that was asked for must be of use. */
+static int read_file(struct query *q, struct ips_tuned *tuned)
+{
+    char reason[IPS_TUNED_REASON_BYTES];
+    enum ips_tuned_verdict verdict;
+    const char *named = q->file ? q->file : ips_settings()->tune_file;
+    if (ips_settings_tune_file(named, q->path, sizeof q->path) ||
+        q->input.ranks < IPS_MIN_RANKS || q->input.ranks > IPS_MAX_RANKS)
+        return 0;
+    if (!ips_tune_file_read(q->path, NULL, q->input.ranks, q->input.link, tuned, &verdict,
+                            reason)) {
+        q->input.tuned = tuned;
+        return 0;
+    }
+    if (!named && verdict == IPS_TUNED_NO_FILE)
+        return 0;
+    tool_fail("%s: %s", q->path, reason);
+    return q->file && verdict != IPS_TUNED_ABSENT ? -1 : 0;
 }
 
 static void print_problems(void)
@@ -85,15 +159,35 @@ static void print_problems(void)
         tool_fail("%s", problems->text[i]);
 }
 
+static int show(struct query *q, uint64_t bytes)
+{
+    struct ips_tuned *tuned = malloc(sizeof *tuned);
+    if (!tuned)
+        return tool_fail("no memory");
+    int error = read_file(q, tuned);
+    if (q->input.link == IPS_LINK_HOST)
+        q->input.most_channels = IPS_HOST_CHANNELS;
+    if (!error && bytes)
+        print_candidates(q, bytes);
+    else if (!error)
+        print_plan(q);
+    free(tuned);
+    return error ? TOOL_USAGE : 0;
+}
+
 int cmd_policy(int argc, char **argv)
 {
     static const struct option options[] = {{"ranks", required_argument, NULL, 'n'},
-                                            {"type", required_argument, NULL, 't'},
-                                            {"op", required_argument, NULL, 'o'},
+                                            {"link", required_argument, NULL, 'l'},
+                                            {"tune", required_argument, NULL, 't'},
+                                            {"size", required_argument, NULL, 's'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    struct query query = {2, IPS_FLOAT32, IPS_SUM};
-    uint64_t ranks;
+    struct query query = {.input = {.settings = &ips_settings()->policy,
+                                    .ranks = 2,
+                                    .link = IPS_LINK_PCIE,
+                                    .most_channels = IPS_MAX_CHANNELS}};
+    uint64_t ranks, bytes = 0;
     int option;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (option == 'h') {
@@ -102,24 +196,25 @@ int cmd_policy(int argc, char **argv)
         } else if (option == 'n') {
             if (tool_parse_number(optarg, 1, 1 << 20, &ranks))
                 return tool_fail("--ranks %s: expected a number from 1", optarg);
-            query.ranks = (unsigned)ranks;
+            query.input.ranks = (unsigned)ranks;
+        } else if (option == 'l') {
+            const int link = tool_parse_link(optarg);
+            if (link < 0)
+                return tool_fail("--link %s: same-gpu, pcie, nvlink or host", optarg);
+            query.input.link = (enum ips_link)link;
         } else if (option == 't') {
-            if ((query.type = tool_parse_type(optarg)) < 0)
-                return tool_fail(
-                    "--type %s: the engine knows int8, uint8, int32, uint32, "
-                    "int64, uint64, float16, bfloat16, float32, float64",
-                    optarg);
-        } else if (option == 'o') {
-            if ((query.op = tool_parse_op(optarg)) < 0)
-                return tool_fail("--op %s: the engine knows sum, prod, max, min, avg",
-                                 optarg);
+            query.file = optarg;
+        } else if (option == 's') {
+            if (tool_parse_size(optarg, &bytes) || !bytes)
+                return tool_fail("--size %s: expected bytes, or with K, M, G", optarg);
         } else {
             return TOOL_USAGE;
         }
     }
     if (optind < argc)
         return tool_fail("policy: \"%s\" is not an option", argv[optind]);
+    if (bytes && (query.input.ranks < IPS_MIN_RANKS || query.input.ranks > IPS_MAX_RANKS))
+        return tool_fail("--size: the engine has candidates for 2 to 8 ranks");
     print_problems();
-    print_table(&query);
-    return 0;
+    return show(&query, bytes);
 }

@@ -106,6 +106,14 @@ int tool_parse_op(const char *name)
     return -1;
 }
 
+int tool_parse_link(const char *name)
+{
+    for (int link = 0; link < IPS_LINKS; link++)
+        if (!strcmp(name, ips_link_name(link)))
+            return link;
+    return -1;
+}
+
 const char *tool_size_text(uint64_t bytes, char *text)
 {
     static const char *const units[] = {"B", "KB", "MB", "GB"};

@@ -31,9 +31,10 @@ const char *tool_nearest(const char *word, const char *const *candidates, size_t
 int tool_parse_size(const char *text, uint64_t *ret);
 /* A plain number within limits. 0, or -1. */
 int tool_parse_number(const char *text, uint64_t least, uint64_t most, uint64_t *ret);
-/* Number of a type's or operation's name; -1 when unknown. */
+/* Number of a type's, operation's or link's name; -1 when unknown. */
 int tool_parse_type(const char *name);
 int tool_parse_op(const char *name);
+int tool_parse_link(const char *name);
 /* "8 B", "4 KB", "16 MB" (powers of 1024) into text[16]; returns text. */
 const char *tool_size_text(uint64_t bytes, char *text);
 

@@ -283,15 +283,15 @@ def case_missing(options):
 def engine(options, case, **more):
     return run([options.engine_program, case],
                environment(options, shim=options.engine_shim,
-                           LD_LIBRARY_PATH=os.path.dirname(options.fake), **more))
+                           LD_LIBRARY_PATH=os.path.dirname(options.fake),
+                           **{"IPCSHIM_MAX_BYTES": "256K", "IPCSHIM_TUNE_FILE": "none",
+                              "IPCSHIM_ALGO": "ring", **more}))
 
 
 def case_engine(options):
     engine(options, options.argument, **dict(
         {"decline": {"FAKE_ENGINE": "decline"}, "none": {"FAKE_ENGINE": "none"},
-         "threads": {"IPCSHIM_MAX_BYTES": "256K"},
          "verify": {"IPCSHIM_VERIFY": "2"},
-         "keys": {"IPCSHIM_MAX_BYTES": "256K"}, "group-ranks": {"IPCSHIM_MAX_BYTES": "256K"},
          "disabled": {"IPCSHIM_ENABLE": "0"}}.get(options.argument, {})))
 
 
@@ -303,7 +303,7 @@ def read_trace(path):
 def case_trace(options):
     with tempfile.TemporaryDirectory() as folder:
         done = engine(options, "trace", IPCSHIM_TRACE=folder + "/t.%r.%%.%p",
-                      IPCSHIM_SUMMARY="1", FAKE_ENGINE_REPLAYS="5", FAKE_ENGINE_LL_MAX="64")
+                      IPCSHIM_SUMMARY="1", FAKE_ENGINE_REPLAYS="5", FAKE_ENGINE_ALGO="1")
         files = os.listdir(folder)
         check(len(files) == 1 and re.fullmatch(r"t\.1\.%\.\d+", files[0]), files)
         check(os.stat(os.path.join(folder, files[0])).st_mode & 0o777 == 0o600, "its mode")
@@ -342,9 +342,9 @@ def case_trace(options):
     check(rows[("ncclAllReduce", "nccl", None, None)] == (1, None), rows)
     check(rows[("ncclBcast", "nccl", None, 16)] == (1, 24) and
           not any("ncclBroadcast" in key for key in rows), rows)
-    check(done.stderr.count("NCCL calls of rank 1") == 1 and "engine (replayed) LL" in
+    check(done.stderr.count("NCCL calls of rank 1") == 1 and "engine (replayed) ring LL" in
           done.stderr, done.stderr)
-    check("IPCSHIM_LL_MAX_BYTES (64, not 64K)" in done.stderr, done.stderr)
+    check("IPCSHIM_ALGO (oneshot, not ring)" in done.stderr, done.stderr)
 
 
 def case_trace_off(options):
@@ -372,8 +372,8 @@ def case_summary(options):
     check(lines[0].startswith("ipcshim: NCCL calls of rank 1 (pid "), done.stderr)
     rows = {tuple(re.split(r"  +", line.strip())) for line in lines[2:]}
     check(rows == {
-        ("ncclAllReduce", "4 B to < 8 B", "engine LL", "2", "8 B"),
-        ("ncclAllReduce", "4 B to < 8 B", "engine (captured) LL", "1", "4 B"),
+        ("ncclAllReduce", "4 B to < 8 B", "engine ring LL", "2", "8 B"),
+        ("ncclAllReduce", "4 B to < 8 B", "engine (captured) ring LL", "1", "4 B"),
         ("ncclAllReduce", "4 GiB to < 8 GiB", "nccl", "1", "4 GiB"),
         ("ncclAllReduce", "8 B to < 16 B", "nccl", "1", "8 B"),
         ("ncclAllReduce", "unknown", "nccl", "1", "-"),

@@ -25,6 +25,7 @@ struct ips_bringup {
         unsigned char bytes[IPS_SETTINGS_BYTES];
     } settings;
     size_t settings_bytes;
+    struct ips_planner planner;
 };
 
 struct ips_engine {
@@ -97,6 +98,7 @@ struct ips_bringup *ips_bringup_create(const struct ips_bringup_config *config,
     bringup->key = key;
     bringup->settings_bytes = config->settings_bytes;
     memcpy(&bringup->settings, config->settings, config->settings_bytes);
+    bringup->planner = config->planner;
     return bringup;
 }
 
@@ -135,9 +137,12 @@ struct ips_engine *ips_bringup_take(struct ips_bringup *bringup,
     note("take");
     *ret_agreed = (struct ips_agreed){.link = IPS_LINK_PCIE};
     memcpy(ret_agreed->settings, &bringup->settings, bringup->settings_bytes);
-    uint64_t other = (uint64_t)number("FAKE_ENGINE_LL_MAX");
-    if (other) /* rank 0 had another IPCSHIM_LL_MAX_BYTES: the first 8-byte member */
-        memcpy(ret_agreed->settings + 8, &other, 8);
+    const struct ips_planner *planner = &bringup->planner;
+    ret_agreed->plan_bytes = planner->make(planner->context, bringup->nranks,
+                                           ret_agreed->link, ret_agreed->plan);
+    const int32_t other = (int32_t)number("FAKE_ENGINE_ALGO");
+    if (other) /* rank 0 had another IPCSHIM_ALGO: the first member */
+        memcpy(ret_agreed->settings, &other, sizeof other);
     struct ips_engine *engine = calloc(1, sizeof *engine);
     engine->rank = bringup->rank;
     engine->replayed = (uint64_t)number("FAKE_ENGINE_REPLAYS");

@@ -9,22 +9,23 @@ import sys
 import acceptance as a
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "soak"))
+sys.path[:0] = [str(HERE.parent / "soak"), str(HERE.parent / "process")]
 import soaking  # noqa: E402
+import tables  # noqa: E402
 
 # By name: (LL up to, LL128 up to, options). In the first all protocols carry short messages,
 # in the second each carries those that it is made for, and several pieces.
 PROFILES = {
-    "short": ("1K", "8K", ["--large", 20, "--max-bytes", 4 << 20]),
-    "all sizes": ("64K", "1M", ["--large", 300, "--max-bytes", 32 << 20]),
+    "short": (1 << 10, 8 << 10, ["--large", 20, "--max-bytes", 4 << 20]),
+    "all sizes": (64 << 10, 1 << 20, ["--large", 300, "--max-bytes", 32 << 20]),
 }
 
 
 def soak(build, ranks, profile, seconds, seed):
     ll, ll128, options = PROFILES[profile]
     build = os.path.abspath(build)
-    env = a.environment(IPS_SHIM=f"{build}/shim/libipcshim.so", IPCSHIM_LL_MAX_BYTES=ll,
-                        IPCSHIM_LL128_MAX_BYTES=ll128, IPCSHIM_MAX_BYTES="1G")
+    env = a.environment(IPS_SHIM=f"{build}/shim/libipcshim.so",
+                        IPCSHIM_MAX_BYTES="1G", **tables.by_size(ll, ll128, channels=8))
     if os.environ.get("SOAK_VERIFY"):
         # NCCL's kernels of all ranks and both communicators must fit beside the engine's.
         env.update(IPCSHIM_VERIFY=os.environ["SOAK_VERIFY"], NCCL_MAX_CTAS="4")

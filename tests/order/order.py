@@ -13,6 +13,7 @@ import tempfile
 import time
 
 import harness as h
+import tables
 
 ORDER = os.environ["IPS_ORDER"]
 NCCL = os.path.join(h.SIMGPU, "libnccl.so.2")
@@ -21,8 +22,7 @@ PERCENT = int(os.environ.get("IPS_ORDER_COUNT") or 100)
 SHRINK_S = 60
 
 # The engine's three protocols and NCCL, all for small sizes: see PROGRAM_ENGINE_BYTES.
-ENVIRONMENT = {"IPCSHIM_LL_MAX_BYTES": "1024", "IPCSHIM_LL128_MAX_BYTES": "2048",
-               "IPCSHIM_MAX_BYTES": "4096", "SIMGPU_DEVICES": "8"}
+ENVIRONMENT = dict(tables.by_size(1024, 2048), IPCSHIM_MAX_BYTES="4096", SIMGPU_DEVICES="8")
 
 
 def run(arguments, shim, env=None, timeout=200):

@@ -283,7 +283,7 @@ def tests():
     yield "bad size", functools.partial(
         bad_setting, "IPCSHIM_MAX_BYTES", "12Q", "IPCSHIM_MAX_BYTES=12Q .*default")
     yield "negative size", functools.partial(
-        bad_setting, "IPCSHIM_LL_MAX_BYTES", "-1", "IPCSHIM_LL_MAX_BYTES=-1 .*default")
+        bad_setting, "IPCSHIM_MEM_MAX", "-1", "IPCSHIM_MEM_MAX=-1 .*default")
     yield "bad channels", functools.partial(
         bad_setting, "IPCSHIM_MAX_CHANNELS", "17", "IPCSHIM_MAX_CHANNELS=17 .*default")
     yield "unknown variable", functools.partial(

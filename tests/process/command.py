@@ -12,6 +12,7 @@ import tempfile
 import time
 
 import harness as h
+import tables
 
 
 def command(*arguments, env=None, timeout=120):
@@ -40,17 +41,21 @@ def basics():
 
 
 def policy():
-    result = command("policy", "--ranks", "8", env={
-        "IPCSHIM_LL_MAX_BYTES": "1000", "IPCSHIM_LL128_MAX_BYTES": "1M",
-        "IPCSHIM_MAX_BYTES": "4M", "IPCSHIM_MAX_CHANNELS": "1"})
-    rows = [line.split(None, 5) for line in result.stdout[2:]]
-    got = [(row[0], row[1], row[2], row[3]) for row in rows]
-    h.expect(got == [("8", "B", "engine", "LL"), ("1004", "B", "engine", "LL128"),
-                     ("1048580", "B", "engine", "Simple"), ("4194308", "B", "nccl", "-")],
+    env = dict(tables.by_size(1000, 1 << 20, channels=1), IPCSHIM_MAX_BYTES="4M",
+               IPCSHIM_MAX_CHANNELS="1")
+    result = command("policy", "--ranks", "8", env=env)
+    got = [line.split()[:5] for line in result.stdout[2:]]
+    h.expect(got == [["1000", "B", "engine", "ring", "LL"], ["1", "MB", "engine", "ring", "LL128"],
+                     ["4", "MB", "engine", "ring", "Simple"], ["any", "nccl", "-", "-", "-"]],
              f"{got}", result)
-    h.expect("IPCSHIM_MAX_BYTES" in result.stdout[-1], "why", result)
+    h.expect("IPCSHIM_MAX_BYTES" in result.stdout[-1] and env["IPCSHIM_TUNE_FILE"] in
+             result.stdout[0], "why", result)
     one = command("policy", "--ranks", "1")
-    h.expect(one.stdout[-1].split()[2] == "nccl" and "single" in one.stdout[-1], "one", one)
+    h.expect(one.stdout[-1].split()[1] == "nccl" and "single" in one.stdout[-1], "one", one)
+    for link in tables.LINKS:
+        each = command("policy", "--ranks", "4", "--link", link, "--size", "64K")
+        best = [line for line in each.stdout if line.endswith("best")]
+        h.expect(each.code == 0 and len(best) == 1, link, each)
 
 
 SHOW = ('echo "$LD_PRELOAD|$VLLM_NCCL_SO_PATH|$SGLANG_NCCL_SO_PATH|$IPCSHIM_NCCL_LIB|'
@@ -122,8 +127,7 @@ def bench(*arguments, env=None, code=0):
 
 
 def bench_protocols():
-    env = {"IPCSHIM_MAX_BYTES": "1M", "IPCSHIM_LL_MAX_BYTES": "4K",
-           "IPCSHIM_LL128_MAX_BYTES": "64K"}
+    env = dict(tables.by_size(4 << 10, 64 << 10), IPCSHIM_MAX_BYTES="1M")
     result, rows = bench("--ranks", "2,3", "--min", "8", "--max", "2M", "--factor", "16",
                          env=env)
     h.expect(len(rows) == 12, f"{len(rows)} rows", result)
@@ -204,7 +208,7 @@ def check_matrix_row(row, result):
 
 
 def bench_matrix():
-    env = {"IPCSHIM_MAX_BYTES": "4K", "NCCL_MAX_CTAS": "5"}
+    env = {"IPCSHIM_MAX_BYTES": "4K", "IPCSHIM_PROTO": "LL", "NCCL_MAX_CTAS": "5"}
     result, report = matrix("--ranks", "2,3", "--sizes", "8,4K,5M", "--samples", "7", "--iters",
                             "2", env=env)
     check_matrix_head(report, result)

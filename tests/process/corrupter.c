@@ -23,7 +23,10 @@ static unsigned kernel_count, launches;
 static int get_function(gpu_function *function, gpu_module module, const char *name)
 {
     int error = next.cuModuleGetFunction(function, module, name);
-    if (!error && !strncmp(name, "ips_allreduce_", 14) && kernel_count < MOST)
+    const int is_wanted_kernel = !strncmp(name, "ips_ring_", 9) ||
+                                 !strncmp(name, "ips_oneshot_", 12) ||
+                                 !strncmp(name, "ips_twoshot_", 12);
+    if (!error && is_wanted_kernel && kernel_count < MOST)
         kernels[kernel_count++] = *function;
     return error;
 }

@@ -9,13 +9,13 @@ import re
 import tempfile
 
 import harness as h
+import tables
 
 MEDDLER = os.environ["IPS_MEDDLER"]  # see meddler.c
 
 REMOTE, USAGE = 6, 5  # ncclRemoteError, ncclInvalidUsage
 # Protocols by size, so that one run has all of them.
-SIZES = {"IPCSHIM_LL_MAX_BYTES": "4K", "IPCSHIM_LL128_MAX_BYTES": "256K",
-         "IPCSHIM_MAX_BYTES": "64M"}
+SIZES = dict(tables.by_size(4 << 10, 256 << 10), IPCSHIM_MAX_BYTES="64M")
 COUNT = {"LL": 500, "LL128": 30000, "Simple": 200000}
 LONG = {"LL": 800000, "LL128": 300000, "Simple": 2000000}  # of the protocol alone
 WITHIN = "within=5000"  # ms from the fault: 1 s, and room for a busy machine

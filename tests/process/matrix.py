@@ -7,6 +7,7 @@ threads. The worker checks every element; the trace must say that the engine did
 import functools
 
 import harness as h
+import tables
 
 BYTES = {"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
          "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -110,8 +111,7 @@ def by_size(ranks):
     counts = [2, 8192, 8193, 262144, 262145, 600000]
     wanted = ["LL", "LL", "LL128", "LL128", "Simple", None]
     script = "comm A\n" + "".join(f"ar count={count}\n" for count in counts)
-    env = {"IPCSHIM_LL_MAX_BYTES": "32K", "IPCSHIM_LL128_MAX_BYTES": "1M",
-           "IPCSHIM_MAX_BYTES": "2M"}
+    env = dict(tables.by_size(32 << 10, 1 << 20), IPCSHIM_MAX_BYTES="2M")
     result = h.run(script, ranks, env)
     h.expect_fine(result, ranks)
     for rank in range(ranks):

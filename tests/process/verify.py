@@ -124,18 +124,18 @@ FLOAT = r"is \S+ \(0x5b\w{6}\), NCCL's result is \S+ \(0x\w+\)"
 def out_spoilt(ranks):
     spoilt(ranks, "out:2:43:1", "ar count=100 values=exact\nar count=100 values=exact\n",
            rf"rank 1 of {ranks}: verification: on rank 1 element 10 of call 2 "
-           rf"\(float32 sum of 100, LL\) {FLOAT}")
+           rf"\(float32 sum of 100, \w+ \w+\) {FLOAT}")
 
 
 def integer_spoilt():
     spoilt(2, "out:1:80:1", "ar count=33 type=int64 op=max\n",
-           r"rank 0 of 2: verification: on rank 0 element 10 of call 1 \(int64 max of 33, LL\) "
+           r"rank 0 of 2: verification: on rank 0 element 10 of call 1 \(int64 max of 33, \w+ \w+\) "
            r"is -?\d+, NCCL's result is -?\d+", by=0)
 
 
 def half_spoilt():
     spoilt(2, "out:1:7:1", "ar count=33 type=bfloat16 op=avg\n",
-           r"on rank 1 element 3 of call 1 \(bfloat16 avg of 33, LL\) is \S+ \(0x5b\w\w\)")
+           r"on rank 1 element 3 of call 1 \(bfloat16 avg of 33, \w+ \w+\) is \S+ \(0x5b\w\w\)")
 
 
 def in_spoilt():
@@ -176,7 +176,7 @@ def in_parts():
     h.expect(len(sizes) == 2 * 2 * 4, f"{len(sizes)} calls of NCCL", result)
     byte = 2359296 * 4 + 3  # of the last element
     spoilt(2, f"out:3:{byte}:1", 3 * case,
-           r"element 2359296 of call 3 \(float32 sum of 2359297, Simple\)", env=env)
+           r"element 2359296 of call 3 \(float32 sum of 2359297, ring Simple\)", env=env)
 
 
 def parts_by_turns():
@@ -185,7 +185,7 @@ def parts_by_turns():
     long, short = "ar count=1048577 values=exact\n", "ar count=8 values=exact\n"
     for call, script in ((1, long), (6, 3 * (short + long))):
         spoilt(2, f"out:{call}:{1048576 * 4 + 3}:1", script,
-               rf"element 1048576 of call {call} \(float32 sum of 1048577, Simple\)", env=env)
+               rf"element 1048576 of call {call} \(float32 sum of 1048577, ring Simple\)", env=env)
 
 
 def settings_differ():

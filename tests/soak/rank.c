@@ -14,6 +14,7 @@
 
 #include "policy/policy.h"
 #include "shim/settings.h"
+#include "shim/tune_file.h"
 #include "tests/order/random.h"
 #include "tests/soak/report.h"
 
@@ -49,6 +50,7 @@ struct rank {
     struct graph graph[SOAK_COMMS][SOAK_GRAPHS];
     struct issue issue[SOAK_ROUND_BATCHES]; /* of the running round */
     uint64_t graphs, next_number, local;    /* made; of an eager call; random state */
+    struct ips_policy_plan plan;            /* as all communicators have it */
 };
 
 static int nccl_check(struct rank *r, int error, const char *what)
@@ -102,14 +104,35 @@ static void lay_out(struct rank *r, const struct soak_batch *batch, gpu_ptr at,
     }
 }
 
+/* The plan that the shim makes, whatever the link: the tables of a soak are the same for all
+ * of them, but for the number of channels. */
+static int make_plan(struct rank *r)
+{
+    const struct ips_settings *settings = ips_settings();
+    const unsigned ranks = r->options->nranks;
+    struct ips_tuned *tuned = malloc(sizeof *tuned);
+    enum ips_tuned_verdict verdict;
+    char reason[IPS_TUNED_REASON_BYTES] = "no IPCSHIM_TUNE_FILE";
+    if (!tuned || !settings->tune_file ||
+        ips_tune_file_read(settings->tune_file, NULL, ranks, IPS_LINK_PCIE, tuned, &verdict,
+                           reason)) {
+        fprintf(stderr, "soak: rank %u: no tables: %s\n", r->rank, reason);
+        free(tuned);
+        return -1;
+    }
+    ips_policy_plan_make(&settings->policy, ranks, IPS_LINK_PCIE, IPS_MAX_CHANNELS, tuned,
+                         &r->plan);
+    free(tuned);
+    return 0;
+}
+
 /* Notes where the calls are to go. */
 static void foresee(struct rank *r, const struct soak_batch *batch, int replayed)
 {
     for (unsigned i = 0; i < batch->ncalls; i++) {
         const struct soak_shape *shape = &batch->call[i];
         struct ips_decision d =
-            ips_policy_decide(&ips_settings()->policy, r->options->nranks, shape->count,
-                              (int)shape->type, (int)shape->op);
+            ips_policy_decide(&r->plan, shape->count, (int)shape->type, (int)shape->op);
         if (d.route != IPS_ROUTE_ENGINE)
             r->count->nccl++;
         else if (replayed)
@@ -386,7 +409,7 @@ int soak_rank_run(struct soak_page *page, unsigned rank)
     r->count = &page->count[rank];
     r->rank = rank;
     r->local = soak_mix(page->options.seed * IPS_MAX_RANKS + rank);
-    int error = open_rank(r);
+    int error = make_plan(r) || open_rank(r);
     double start = now_s();
     for (uint64_t index = 0; !error && goes_on(r, index, start); index++)
         error = run_round(r, index);

@@ -14,6 +14,7 @@ import random
 
 import harness as h
 import soaking
+import tables
 
 SOAK = os.environ["IPS_SOAK"]
 BROKEN = os.environ["IPS_SOAK_BROKEN"]
@@ -26,11 +27,11 @@ TURNS = -(-CALLS // 500000)  # what is long is cut into parts that tell of thems
 # Which sizes take which protocol: (LL up to, LL128 up to, channels, options). In the last one
 # calls are cut into several pieces.
 PROFILES = {
-    "short": ("512", "2K", 8, ["--large", 5]),
-    "LL": ("3K", "3500", 4, ["--large", 3]),
-    "LL128": ("64", "64K", 2, ["--large", 5]),
-    "Simple": ("32", "64", 8, ["--large", 5]),
-    "long": ("64K", "256K", 1, ["--large", 100, "--max-bytes", 2 << 20]),
+    "short": (512, 2 << 10, 8, ["--large", 5]),
+    "LL": (3 << 10, 3500, 4, ["--large", 3]),
+    "LL128": (64, 64 << 10, 2, ["--large", 5]),
+    "Simple": (32, 64, 8, ["--large", 5]),
+    "long": (64 << 10, 256 << 10, 1, ["--large", 100, "--max-bytes", 2 << 20]),
 }
 
 # Share of the calls in a hundred, by ranks and profile: what is quick comes often.
@@ -51,9 +52,9 @@ done = []
 def soak(ranks, profile, calls, seed, env=None):
     ll, ll128, channels, options = PROFILES[profile]
     variables = dict(h.clean_environment(), IPS_SHIM=h.SHIM, SIMGPU_DEVICES="8",
-                     IPCSHIM_MAX_BYTES="1G", IPCSHIM_LL_MAX_BYTES=ll,
-                     IPCSHIM_LL128_MAX_BYTES=ll128, IPCSHIM_MAX_CHANNELS=str(channels),
-                     **{"LD_LIBRARY_PATH": h.SIMGPU, **(env or {})})
+                     IPCSHIM_MAX_BYTES="1G", IPCSHIM_MAX_CHANNELS=str(channels),
+                     **{"LD_LIBRARY_PATH": h.SIMGPU, **tables.by_size(ll, ll128, channels),
+                        **(env or {})})
     arguments = ["--calls", calls, "--remake", 60, *options]
     return soaking.run(SOAK, arguments, ranks, seed, variables,
                        60 + calls)  # a rank that is stuck says so long before

@@ -1,237 +1,460 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The policy is total, bounded and monotone, says why, and depends on its arguments only.
- */
-#include "policy/policy.h"
+/* Plans are valid whatever they are made from, take what was asked for or what wins, and say
+ * why; what they say of a call depends on its bytes, type and operation only. */
+#include "policy/plan.h"
 
 #include <string.h>
 
 #include "kernels/wire.h"
 #include "tests/unit/check.h"
 
-static struct ips_policy_settings wide_open(void)
+static const enum ips_link all_links[] = {IPS_LINK_SAME_GPU, IPS_LINK_PCIE, IPS_LINK_NVLINK,
+                                          IPS_LINK_HOST};
+#define EACH_LINK(link) \
+    for (unsigned i_ = 0; i_ < IPS_LINKS && ((link) = all_links[i_], 1); i_++)
+
+static struct ips_policy_settings asking(uint64_t max_bytes)
 {
     struct ips_policy_settings settings = ips_policy_defaults;
-    settings.max_bytes = UINT64_MAX / 4;
+    settings.max_bytes = max_bytes;
     return settings;
 }
 
-static int proto_of(const struct ips_decision *d)
+static struct ips_policy_plan plan_of(const struct ips_policy_settings *s, unsigned ranks,
+                                      enum ips_link link, const struct ips_tuned *tuned)
 {
-    return ips_variant_proto((int)d->variant);
+    struct ips_policy_plan plan;
+    const unsigned most = link == IPS_LINK_HOST ? IPS_HOST_CHANNELS : IPS_MAX_CHANNELS;
+    ips_policy_plan_make(s, ranks, link, most, tuned, &plan);
+    CHECK(ips_policy_plan_valid(&plan, sizeof plan, ranks, most));
+    for (unsigned i = 0; i < plan.count; i++)
+        CHECK(plan.row[i].variant == IPS_PLAN_NCCL ||
+              plan.row[i].channels <= (s->max_channels ? s->max_channels : 1));
+    return plan;
 }
 
-static void check_sound(const struct ips_decision *d, const struct ips_policy_settings *s)
+static struct ips_decision of_bytes(const struct ips_policy_plan *plan, uint64_t bytes)
 {
-    CHECK(d->reason && *d->reason);
-    CHECK(d->route == IPS_ROUTE_ENGINE || d->route == IPS_ROUTE_NCCL);
-    if (d->route == IPS_ROUTE_NCCL)
-        return;
-    CHECK((int)d->variant >= 0 && d->variant < IPS_VARIANTS);
-    CHECK(d->channels >= 1 && d->channels <= IPS_MAX_CHANNELS);
-    CHECK(d->channels <= s->max_channels || s->max_channels == 0, "%u", d->channels);
-    CHECK(d->threads >= 32 && d->threads % 32 == 0 &&
-          d->threads <= ips_variant_max_threads((int)d->variant));
+    struct ips_decision d = ips_policy_decide(plan, bytes, IPS_INT8, IPS_SUM);
+    CHECK(d.reason && *d.reason);
+    return d;
 }
 
-static void test_what_stays_with_nccl(void)
+static int taken(const struct ips_policy_plan *plan, uint64_t bytes)
 {
-    struct ips_policy_settings s = wide_open();
+    return of_bytes(plan, bytes).route == IPS_ROUTE_ENGINE;
+}
+
+/* An explicit limit takes all sizes up to it, exactly. */
+static void test_asked(void)
+{
+    enum ips_link link;
+    EACH_LINK(link)
+        for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++)
+            for (uint64_t most = 1; most < UINT64_C(1) << 40; most = most * 3 + 1) {
+                const struct ips_policy_settings s = asking(most);
+                const struct ips_policy_plan plan = plan_of(&s, ranks, link, NULL);
+                CHECK(ips_policy_plan_takes_some(&plan));
+                for (uint64_t bytes = 0; bytes < most; bytes = bytes * 2 + 1)
+                    CHECK(taken(&plan, bytes), "%llu", (unsigned long long)bytes);
+                CHECK(taken(&plan, most) && !taken(&plan, most + 1));
+                CHECK(strstr(of_bytes(&plan, most + 1).reason, "IPCSHIM_MAX_BYTES"));
+            }
+    const struct ips_policy_settings none = asking(0);
+    const struct ips_policy_plan plan = plan_of(&none, 2, IPS_LINK_PCIE, NULL);
+    CHECK(!ips_policy_plan_takes_some(&plan) && !taken(&plan, 1));
+}
+
+static void test_ranks(void)
+{
+    const struct ips_policy_settings s = asking(UINT64_C(1) << 60);
     for (unsigned ranks = 0; ranks <= 70; ranks++) {
-        struct ips_decision d = ips_policy_decide(&s, ranks, 8, IPS_FLOAT32, IPS_SUM);
-        int taken = ranks >= IPS_MIN_RANKS && ranks <= IPS_MAX_RANKS;
-        check_sound(&d, &s);
-        CHECK((d.route == IPS_ROUTE_ENGINE) == taken, "%u ranks", ranks);
+        const struct ips_policy_plan plan = plan_of(&s, ranks, IPS_LINK_PCIE, NULL);
+        const int some = ranks >= IPS_MIN_RANKS && ranks <= IPS_MAX_RANKS;
+        CHECK(taken(&plan, 8) == some && ips_policy_plan_takes_some(&plan) == some);
+        CHECK(some || strstr(of_bytes(&plan, 8).reason, "rank"));
     }
+}
+
+/* What the engine does not know stays with NCCL; counts whose bytes do not fit 64 bits are
+ * never mistaken for small ones. */
+static void test_types_and_counts(void)
+{
+    const struct ips_policy_settings s = asking(UINT64_C(1) << 62);
+    const struct ips_policy_plan plan = plan_of(&s, 4, IPS_LINK_PCIE, NULL);
     for (int type = -2; type < 300; type++) {
-        struct ips_decision d = ips_policy_decide(&s, 4, 8, type, IPS_SUM);
-        check_sound(&d, &s);
-        CHECK((d.route == IPS_ROUTE_ENGINE) == (type >= 0 && type < IPS_TYPES), "%d",
-              type);
-        CHECK((ips_type_bytes(type) != 0) == (type >= 0 && type < IPS_TYPES), "%d", type);
-        CHECK((ips_type_name(type) != NULL) == (type >= 0 && type < IPS_TYPES), "%d",
-              type);
+        const int known = type >= 0 && type < IPS_TYPES;
+        struct ips_decision d = ips_policy_decide(&plan, 8, type, IPS_SUM);
+        CHECK((d.route == IPS_ROUTE_ENGINE) == known, "%d", type);
+        CHECK((ips_type_bytes(type) != 0) == known && (ips_type_name(type) != NULL) == known);
     }
     const int ops[] = {-1, 5, 6, 77, 0x7fffffff};
     for (unsigned i = 0; i < sizeof ops / sizeof ops[0]; i++) {
-        struct ips_decision d = ips_policy_decide(&s, 4, 8, IPS_FLOAT32, ops[i]);
+        struct ips_decision d = ips_policy_decide(&plan, 8, IPS_FLOAT32, ops[i]);
         CHECK(d.route == IPS_ROUTE_NCCL && strstr(d.reason, "operation"), "%d", ops[i]);
-        CHECK(!ips_op_name(ops[i]));
     }
-}
-
-/* Counts whose bytes do not fit 64 bits are never mistaken for small ones. */
-static void test_overflow(void)
-{
-    struct ips_policy_settings s = ips_policy_defaults;
-    s.max_bytes = UINT64_MAX;
     for (int type = 0; type < IPS_TYPES; type++) {
-        unsigned size = ips_type_bytes(type);
-        const uint64_t counts[] = {UINT64_MAX,
-                                   size > 1 ? UINT64_MAX / size + 1 : UINT64_MAX,
-                                   (UINT64_MAX >> 1) + 1, UINT64_MAX / size - 1};
-        for (unsigned i = 0; i < 4; i++) {
-            struct ips_decision d = ips_policy_decide(&s, 2, counts[i], type, IPS_SUM);
-            check_sound(&d, &s);
-            CHECK(d.route == IPS_ROUTE_NCCL, "type %d count %llu", type,
-                  (unsigned long long)counts[i]);
-        }
+        const unsigned size = ips_type_bytes(type);
+        const uint64_t counts[] = {UINT64_MAX, UINT64_MAX / size, UINT64_MAX / size - 1,
+                                   (UINT64_MAX >> 1) + 1};
+        for (unsigned i = 0; i < 4; i++)
+            CHECK(ips_policy_decide(&plan, counts[i], type, IPS_SUM).route == IPS_ROUTE_NCCL);
     }
 }
 
-/* With size, the protocol only moves towards bandwidth, and a channel is never taken away
- * within one; past max_bytes nothing comes back. The thresholds are exact. */
-static void test_thresholds(unsigned ranks, int type)
-{
-    struct ips_policy_settings s = ips_policy_defaults;
-    unsigned size = ips_type_bytes(type), channels = 0;
-    int proto = -1, gone = 0;
-    s.max_bytes = 8 << 20;
-    for (uint64_t count = 0; count * size <= (16u << 20); count += 1 + count / 16) {
-        struct ips_decision d = ips_policy_decide(&s, ranks, count, type, IPS_SUM);
-        check_sound(&d, &s);
-        CHECK((d.route == IPS_ROUTE_NCCL) == (count * size > s.max_bytes));
-        CHECK(!gone || d.route == IPS_ROUTE_NCCL);
-        gone = d.route == IPS_ROUTE_NCCL;
-        if (gone)
-            continue;
-        int expected = count * size <= s.ll_max_bytes      ? IPS_LL
-                       : count * size <= s.ll128_max_bytes ? IPS_LL128
-                                                           : IPS_SIMPLE;
-        CHECK(proto_of(&d) == expected, "%llu", (unsigned long long)count);
-        CHECK(proto_of(&d) >= proto);
-        CHECK(proto_of(&d) > proto || d.channels >= channels);
-        proto = proto_of(&d);
-        channels = d.channels;
-    }
-    CHECK(proto == IPS_SIMPLE && gone, "the whole range was seen");
-}
-
-/* By itself the engine takes small messages or none, never large ones only. */
-static void test_default_range(void)
-{
-    for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++) {
-        int gone = 0;
-        for (uint64_t count = 1; count < UINT64_C(1) << 40; count = count * 5 / 4 + 1) {
-            struct ips_decision d =
-                ips_policy_decide(&ips_policy_defaults, ranks, count, IPS_INT8, IPS_SUM);
-            check_sound(&d, &ips_policy_defaults);
-            CHECK(!gone || d.route == IPS_ROUTE_NCCL, "%u ranks, %llu", ranks,
-                  (unsigned long long)count);
-            gone = d.route == IPS_ROUTE_NCCL;
-        }
-        CHECK(gone, "what is shown to be faster has an end");
-    }
-}
-
-static void test_exact_edges(void)
-{
-    struct ips_policy_settings s = ips_policy_defaults;
-    s.ll_max_bytes = 1000;
-    s.ll128_max_bytes = 2000;
-    s.max_bytes = 3000;
-    const struct {
-        uint64_t bytes;
-        int proto; /* -1: NCCL */
-    } edges[] = {{0, IPS_LL},       {1000, IPS_LL},     {1001, IPS_LL128},
-                 {2000, IPS_LL128}, {2001, IPS_SIMPLE}, {3000, IPS_SIMPLE},
-                 {3001, -1}};
-    for (unsigned i = 0; i < sizeof edges / sizeof edges[0]; i++) {
-        struct ips_decision d =
-            ips_policy_decide(&s, 2, edges[i].bytes, IPS_INT8, IPS_MAX);
-        int proto = d.route == IPS_ROUTE_NCCL ? -1 : proto_of(&d);
-        CHECK(proto == edges[i].proto, "%llu bytes", (unsigned long long)edges[i].bytes);
-    }
-}
-
-/* By itself the engine takes what was measured to be no slower, and says how to take more. */
-static void test_auto(void)
-{
-    struct ips_policy_settings s = ips_policy_defaults;
-    CHECK(s.max_bytes == IPS_MAX_BYTES_AUTO);
-    for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++)
-        for (uint64_t count = 0; count <= 1 << 20; count += 512) {
-            struct ips_decision d = ips_policy_decide(&s, ranks, count, IPS_INT8, IPS_SUM);
-            int taken = count <= (ranks == 2 ? 4096u : 0u);
-            CHECK((d.route == IPS_ROUTE_ENGINE) == taken, "%u ranks, %llu", ranks,
-                  (unsigned long long)count);
-            CHECK(taken || strstr(d.reason, "IPCSHIM_MAX_BYTES"));
-        }
-}
-
+/* A forced algorithm or protocol is taken at all sizes, whatever NCCL takes; a limit holds. */
 static void test_forced(void)
 {
-    struct ips_policy_settings s = wide_open();
-    for (int proto = 0; proto < IPS_PROTOS; proto++)
-        for (uint64_t count = 0; count < (1u << 30); count = count * 3 + 1) {
-            s.proto = proto;
-            struct ips_decision d = ips_policy_decide(&s, 8, count, IPS_FLOAT32, IPS_SUM);
-            check_sound(&d, &s);
-            CHECK(d.route == IPS_ROUTE_ENGINE && proto_of(&d) == proto);
-            CHECK(strstr(d.reason, "IPCSHIM_PROTO"));
+    enum ips_link link;
+    EACH_LINK(link)
+        for (int algo = IPS_ALGO_AUTO; algo < IPS_ALGOS; algo++)
+            for (int proto = IPS_PROTO_AUTO; proto < IPS_PROTOS; proto++) {
+                struct ips_policy_settings s = ips_policy_defaults;
+                s.algo = algo;
+                s.proto = proto;
+                if (algo < 0 && proto < 0)
+                    continue;
+                struct ips_policy_plan plan = plan_of(&s, 5, link, NULL);
+                const int direct = algo > IPS_RING;
+                for (uint64_t bytes = 0; bytes < UINT64_C(1) << 50; bytes = bytes * 3 + 1) {
+                    struct ips_decision d = of_bytes(&plan, bytes);
+                    const int variant = (int)d.variant;
+                    CHECK(d.route == IPS_ROUTE_ENGINE);
+                    CHECK(algo < 0 || ips_variant_algo(variant) == algo);
+                    CHECK(proto < 0 || ips_variant_proto(variant) ==
+                                           (direct && proto == IPS_SIMPLE ? IPS_LL128 : proto));
+                    CHECK(strstr(d.reason, proto < 0 ? "IPCSHIM_ALGO" : "IPCSHIM_PROTO"));
+                }
+                s.max_bytes = 100;
+                plan = plan_of(&s, 5, link, NULL);
+                CHECK(taken(&plan, 100) && !taken(&plan, 101));
+            }
+}
+
+/* By itself, without measurements: only what wins by the model, launched and replayed, and
+ * nothing of what was never shown. */
+static void test_by_model(void)
+{
+    enum ips_link link;
+    EACH_LINK(link)
+        for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++) {
+            const struct ips_policy_plan plan = plan_of(&ips_policy_defaults, ranks, link, NULL);
+            const struct ips_plan_input input = {&ips_policy_defaults, ranks, link,
+                                                 IPS_HOST_CHANNELS, NULL};
+            for (unsigned i = 0; i < plan.count; i++) {
+                const struct ips_plan_row *row = &plan.row[i];
+                CHECK(row->why == IPS_WHY_MODEL || row->why == IPS_WHY_NOT_MODEL);
+                if (row->variant == IPS_PLAN_NCCL || link != IPS_LINK_HOST)
+                    continue;
+                CHECK(ips_plan_choose(&input, row->up_to_bytes).wins);
+            }
+            CHECK(!taken(&plan, UINT64_C(1) << 40));
         }
-    s.max_bytes = 100; /* a forced protocol does not widen what is taken */
-    struct ips_decision d = ips_policy_decide(&s, 8, 26, IPS_FLOAT32, IPS_SUM);
-    CHECK(d.route == IPS_ROUTE_NCCL);
 }
 
 static void test_channels(void)
 {
-    struct ips_policy_settings s = wide_open();
-    for (unsigned most = 1; most <= IPS_MAX_CHANNELS; most++)
+    for (unsigned most = 0; most <= IPS_MAX_CHANNELS + 3; most++)
         for (int proto = 0; proto < IPS_PROTOS; proto++) {
+            struct ips_policy_settings s = asking(UINT64_C(1) << 60);
             s.max_channels = most;
             s.proto = proto;
-            struct ips_decision small = ips_policy_decide(&s, 2, 1, IPS_FLOAT32, IPS_SUM);
-            struct ips_decision large =
-                ips_policy_decide(&s, 2, 1u << 30, IPS_FLOAT32, IPS_SUM);
-            CHECK(small.channels == 1 && large.channels == most);
+            struct ips_policy_plan plan;
+            ips_policy_plan_make(&s, 2, IPS_LINK_SAME_GPU, IPS_MAX_CHANNELS, NULL, &plan);
+            CHECK(ips_policy_plan_valid(&plan, sizeof plan, 2, IPS_MAX_CHANNELS));
+            const unsigned bound = most > IPS_MAX_CHANNELS ? IPS_MAX_CHANNELS : most ? most : 1;
+            const unsigned large = of_bytes(&plan, UINT64_C(1) << 30).channels;
+            CHECK(large <= bound && large >= (bound + 1) / 2, "%u of %u", large, bound);
         }
 }
 
 /* Settings of another version of the shim, or torn ones, must not lead out of bounds. */
 static void test_wild_settings(void)
 {
-    for (uint32_t channels = 0; channels < 40; channels += 13)
-        for (int32_t proto = -3; proto < 9; proto++) {
-            struct ips_policy_settings s = {
-                .proto = proto, .max_channels = channels, .max_bytes = UINT64_MAX};
-            struct ips_decision d = ips_policy_decide(&s, 3, 1 << 22, IPS_INT64, IPS_AVG);
-            check_sound(&d, &s);
-        }
+    for (uint32_t channels = 0; channels < 400; channels += 133)
+        for (int32_t proto = -3; proto < 9; proto++)
+            for (int32_t algo = -3; algo < 9; algo++) {
+                struct ips_policy_settings s = {.algo = algo, .proto = proto,
+                                                .max_channels = channels,
+                                                .max_bytes = UINT64_MAX - 1};
+                struct ips_policy_plan plan;
+                ips_policy_plan_make(&s, 3, IPS_LINK_NVLINK, 4, NULL, &plan);
+                CHECK(ips_policy_plan_valid(&plan, sizeof plan, 3, 4));
+            }
 }
 
-static void test_pure(void)
+/* --- measurements --- */
+
+static struct ips_tuned tuned;
+
+static void measured(uint64_t bytes, enum ips_variant variant, unsigned channels, double eager,
+                     double graph)
 {
-    struct ips_policy_settings a = ips_policy_defaults, b;
-    memcpy(&b, &a, sizeof b);
-    for (unsigned ranks = 0; ranks < 10; ranks++)
-        for (uint64_t count = 0; count < 1 << 20; count = count * 2 + 1)
-            for (int type = 0; type < IPS_TYPES; type++) {
-                struct ips_decision x =
-                    ips_policy_decide(&a, ranks, count, type, IPS_MIN);
-                struct ips_decision y =
-                    ips_policy_decide(&b, ranks, count, type, IPS_MIN);
-                CHECK(x.route == y.route && x.reason == y.reason);
-                CHECK(x.route == IPS_ROUTE_NCCL ||
-                      (x.variant == y.variant && x.channels == y.channels &&
-                       x.threads == y.threads));
+    tuned.row[tuned.count++] = (struct ips_tuned_row){
+        .bytes = bytes, .candidate = {variant, channels, 256}, .times = {{eager, graph}}};
+}
+
+static void measured_nccl(uint64_t bytes, double eager, double graph)
+{
+    tuned.row[tuned.count++] =
+        (struct ips_tuned_row){.bytes = bytes, .nccl = 1, .times = {{eager, graph}}};
+}
+
+static void fill_tuned(void)
+{
+    tuned = (struct ips_tuned){.ranks = 4, .link = IPS_LINK_PCIE};
+    measured_nccl(1024, 10, 8); /* the second of the engine's is better, and wins */
+    measured(1024, IPS_ONESHOT_LL, 2, 9, 7);
+    measured(1024, IPS_ONESHOT_LL, 1, 6, 4);
+    measured_nccl(4096, 10, 8); /* wins launched, not replayed */
+    measured(4096, IPS_TWOSHOT_LL, 4, 6, 8);
+    measured_nccl(65536, 20, 18); /* wins again */
+    measured(65536, IPS_TWOSHOT_LL128, 8, 15, 14);
+    measured_nccl(1 << 20, 90, 88); /* within what is noise */
+    measured(1 << 20, IPS_RING_SIMPLE, 16, 89, 87);
+}
+
+static void test_tuned(void)
+{
+    fill_tuned();
+    const struct ips_policy_plan plan =
+        plan_of(&ips_policy_defaults, 4, IPS_LINK_PCIE, &tuned);
+    struct ips_decision d = of_bytes(&plan, 8);
+    CHECK(d.route == IPS_ROUTE_ENGINE && d.variant == IPS_ONESHOT_LL && d.channels == 1 &&
+          d.threads == 256 && strstr(d.reason, "measured"));
+    CHECK(taken(&plan, 1024) && !taken(&plan, 1025) && !taken(&plan, 4096));
+    CHECK(strstr(of_bytes(&plan, 4096).reason, "measured not"));
+    CHECK(!taken(&plan, 65535), "what lies between a loss and a win was not shown");
+    d = of_bytes(&plan, 65536);
+    CHECK(d.variant == IPS_TWOSHOT_LL128 && d.channels == 8);
+    CHECK(!taken(&plan, 65537) && !taken(&plan, 1 << 20) && !taken(&plan, 1 << 24));
+}
+
+/* Settings choose among what was measured; what they leave is taken up to the limit. */
+static void test_tuned_and_asked(void)
+{
+    fill_tuned();
+    struct ips_policy_settings s = asking(1 << 22);
+    struct ips_policy_plan plan = plan_of(&s, 4, IPS_LINK_PCIE, &tuned);
+    CHECK(of_bytes(&plan, 4096).variant == IPS_TWOSHOT_LL);
+    CHECK(of_bytes(&plan, 4097).variant == IPS_TWOSHOT_LL128);
+    CHECK(of_bytes(&plan, 1 << 22).variant == IPS_RING_SIMPLE && !taken(&plan, (1 << 22) + 1));
+    s.algo = IPS_ONESHOT;
+    plan = plan_of(&s, 4, IPS_LINK_PCIE, &tuned);
+    CHECK(of_bytes(&plan, 100).channels == 1);
+    CHECK(ips_variant_algo((int)of_bytes(&plan, 1 << 20).variant) == IPS_ONESHOT);
+    s.algo = IPS_ALGO_AUTO;
+    s.max_channels = 4; /* what was measured with more is not what would run */
+    plan = plan_of(&s, 4, IPS_LINK_PCIE, &tuned);
+    CHECK(of_bytes(&plan, 1 << 20).channels <= 4);
+}
+
+/* --- plans of others --- */
+
+static void test_valid(void)
+{
+    const struct ips_policy_settings s = asking(1 << 20);
+    const struct ips_policy_plan good = plan_of(&s, 4, IPS_LINK_PCIE, NULL);
+    struct ips_policy_plan bad;
+    CHECK(sizeof good <= 512 && good.count >= 2);
+    CHECK(!ips_policy_plan_valid(&good, sizeof good, 3, IPS_MAX_CHANNELS));
+    CHECK(!ips_policy_plan_valid(&good, sizeof good - 1, 4, IPS_MAX_CHANNELS));
+    CHECK(!ips_policy_plan_valid(&good, 0, 4, IPS_MAX_CHANNELS));
+#define BREAK(what)                                                          \
+    do {                                                                     \
+        bad = good;                                                          \
+        bad.what;                                                            \
+        CHECK(!ips_policy_plan_valid(&bad, sizeof bad, 4, IPS_MAX_CHANNELS)); \
+    } while (0)
+    BREAK(magic ^= 1);
+    BREAK(link = IPS_LINKS);
+    BREAK(count = 0);
+    BREAK(count = IPS_PLAN_ROWS + 1);
+    BREAK(row[good.count - 1].up_to_bytes = 1ull << 40);
+    BREAK(row[1].up_to_bytes = bad.row[0].up_to_bytes);
+    BREAK(row[0].variant = IPS_VARIANTS);
+    BREAK(row[0].channels = 0);
+    BREAK(row[0].channels = IPS_MAX_CHANNELS + 1);
+    BREAK(row[0].threads = 0);
+    BREAK(row[0].threads = 100);
+    BREAK(row[0].threads = IPS_MAX_THREADS + 32);
+    BREAK(row[0].why = IPS_WHYS);
+    BREAK(row[good.count - 1].channels = 1);
+}
+
+/* Whatever bytes are called a plan: those that pass lead to decisions in bounds. */
+static void test_any_bytes(void)
+{
+    const struct ips_policy_settings s = asking(1 << 20);
+    const struct ips_policy_plan good = plan_of(&s, 4, IPS_LINK_PCIE, NULL);
+    uint64_t random = 12345;
+    for (unsigned turn = 0; turn < 200000; turn++) {
+        struct ips_policy_plan plan = good;
+        for (unsigned i = 0; i < 1 + turn % 3; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            ((unsigned char *)&plan)[(random >> 33) % sizeof plan] = (unsigned char)(random >> 25);
+        }
+        if (!ips_policy_plan_valid(&plan, sizeof plan, 4, IPS_MAX_CHANNELS))
+            continue;
+        for (uint64_t bytes = 1; bytes < UINT64_C(1) << 60; bytes *= 64) {
+            const struct ips_decision d = of_bytes(&plan, bytes);
+            CHECK(d.route == IPS_ROUTE_NCCL ||
+                  (d.variant < IPS_VARIANTS && d.channels >= 1 &&
+                   d.channels <= IPS_MAX_CHANNELS && d.threads >= 32 &&
+                   d.threads <= ips_variant_max_threads((int)d.variant)));
+        }
+    }
+}
+
+/* --- the model --- */
+
+static void test_model(void)
+{
+    struct ips_candidate c;
+    enum ips_link link;
+    unsigned count = 0;
+    while (ips_candidate_at(count, &c)) {
+        CHECK(c.variant < IPS_VARIANTS && c.channels >= 1 && c.channels <= IPS_MAX_CHANNELS);
+        CHECK(c.threads % 32 == 0 && c.threads <= ips_variant_max_threads((int)c.variant));
+        count++;
+    }
+    CHECK(count > 50);
+    EACH_LINK(link)
+        for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++) {
+            CHECK(ips_model_margin(link, ranks) < 1);
+            double before[IPS_MODES] = {0};
+            for (uint64_t bytes = 1; bytes < UINT64_C(1) << 40; bytes *= 2) {
+                const struct ips_times nccl = ips_model_nccl(link, ranks, bytes);
+                for (int mode = 0; mode < IPS_MODES; mode++) {
+                    CHECK(nccl.us[mode] > 0 && nccl.us[mode] >= before[mode]);
+                    CHECK(nccl.us[IPS_MODE_GRAPH] <= nccl.us[IPS_MODE_EAGER]);
+                    before[mode] = nccl.us[mode];
+                }
             }
-    CHECK(!memcmp(&a, &ips_policy_defaults, sizeof a), "settings are not written");
+            for (unsigned i = 0; ips_candidate_at(i, &c); i++) {
+                double last = 0;
+                for (uint64_t bytes = 1; bytes < UINT64_C(1) << 40; bytes *= 2) {
+                    const double us =
+                        ips_model_engine(link, ranks, bytes, &c).us[IPS_MODE_EAGER];
+                    CHECK(us > last, "more bytes take longer");
+                    last = us;
+                }
+            }
+        }
+    CHECK(IPS_INBOX_BYTES == 64 << 10, "as model.c has it");
+}
+
+/* --- texts of tables --- */
+
+static const struct ips_tuned_machine machine = {
+    .library = "1.2.3", .wire = 3, .driver = 13000, .count = 2,
+    .gpu = {"0000:3b:00.0 GPU-1", "0000:5e:00.0 GPU-2"}};
+#define HEAD "format = 1\nlibrary = 1.2.3\nwire = 3\ndriver = 13000\n" \
+             "gpu = 0000:3b:00.0 GPU-1 NVIDIA A10\ngpu = 0000:5e:00.0 GPU-2\n"
+
+static enum ips_tuned_verdict parse(const char *text, char *reason)
+{
+    return ips_tuned_parse(text, strlen(text), &machine, 4, IPS_LINK_PCIE, &tuned, reason);
+}
+
+static void test_texts(void)
+{
+    char reason[IPS_TUNED_REASON_BYTES];
+    CHECK(parse(HEAD "# a remark\n\ntable = 2 pcie\n64 ring LL 1 32 9 9\ntable = 4 pcie\n"
+                     "1024 nccl - - - 13.25 9 # NCCL\n1024 oneshot LL128 2 256 5.5 4.125\n"
+                     "2048\ttwoshot  LL 1 256 6 5\r\ntable = 4 host\n64 ring LL 1 32 1 1\n",
+                reason) == IPS_TUNED_OK,
+          "%s", reason);
+    CHECK(tuned.count == 3 && tuned.row[0].nccl && tuned.row[0].times.us[0] == 13.25);
+    CHECK(tuned.row[1].candidate.variant == IPS_ONESHOT_LL128 &&
+          tuned.row[1].times.us[IPS_MODE_GRAPH] == 4.125 && tuned.row[2].bytes == 2048);
+    const struct {
+        const char *text;
+        enum ips_tuned_verdict verdict;
+        const char *reason;
+    } cases[] = {
+        {HEAD "table = 3 pcie\n64 ring LL 1 32 9 9\n", IPS_TUNED_ABSENT, "4 ranks, pcie"},
+        {HEAD, IPS_TUNED_ABSENT, "no table"},
+        {"format = 1\ngpu = any\ntable = 4 pcie\n64 ring LL 1 32 9 9\n", IPS_TUNED_OK, ""},
+        {"", IPS_TUNED_DAMAGED, "format"},
+        {"format = 1\n", IPS_TUNED_DAMAGED, "gpu"},
+        {"format = 2\n", IPS_TUNED_DAMAGED, "line 1"},
+        {"format = 1\nlibrary = 1.2.4\ngpu = 0000:3b:00.0 GPU-1\ngpu = 0000:5e:00.0 GPU-2\n",
+         IPS_TUNED_FOREIGN, "version of ipcshim"},
+        {"format = 1\nwire = 2\ngpu = 0000:3b:00.0 GPU-1\ngpu = 0000:5e:00.0 GPU-2\n",
+         IPS_TUNED_FOREIGN, "wire"},
+        {"format = 1\ndriver = 12080\ngpu = 0000:3b:00.0 GPU-1\ngpu = 0000:5e:00.0 GPU-2\n",
+         IPS_TUNED_FOREIGN, "driver"},
+        {"format = 1\ngpu = 0000:3b:00.0 GPU-1\n", IPS_TUNED_FOREIGN, "GPUs"},
+        {"format = 1\ngpu = 0000:3b:00.0 GPU-1\ngpu = 0000:5e:00.0 GPU-3\n",
+         IPS_TUNED_FOREIGN, "GPUs"},
+        {HEAD "64 ring LL 1 32 9 9\n", IPS_TUNED_DAMAGED, "line 7"},
+        {HEAD "table = 4 pcie\n64 ring LL 1 32 9\n", IPS_TUNED_DAMAGED, "seven words"},
+        {HEAD "table = 4 pcie\n64 ring LL 1 32 9 9 9\n", IPS_TUNED_DAMAGED, "seven words"},
+        {HEAD "table = 4 pcie\n64 oneshot Simple 1 32 9 9\n", IPS_TUNED_DAMAGED, "seven"},
+        {HEAD "table = 4 pcie\n64 ring LL 17 32 9 9\n", IPS_TUNED_DAMAGED, "seven"},
+        {HEAD "table = 4 pcie\n64 ring LL 1 33 9 9\n", IPS_TUNED_DAMAGED, "seven"},
+        {HEAD "table = 4 pcie\n64 twoshot LL128 1 512 9 9\n", IPS_TUNED_DAMAGED, "seven"},
+        {HEAD "table = 4 pcie\n64 ring LL 1 32 0 9\n", IPS_TUNED_DAMAGED, "seven"},
+        {HEAD "table = 4 pcie\n64 ring LL 1 32 -1 9\n", IPS_TUNED_DAMAGED, "seven"},
+        {HEAD "table = 4 pcie\n64 ring LL 1 32 1,5 9\n", IPS_TUNED_DAMAGED, "seven"},
+        {HEAD "table = 4 pcie\n64 ring LL 1 32 nan 9\n", IPS_TUNED_DAMAGED, "seven"},
+        {HEAD "table = 4 pcie\n0 ring LL 1 32 9 9\n", IPS_TUNED_DAMAGED, "seven"},
+        {HEAD "table = 4 pcie\n99999999999999999999 ring LL 1 32 9 9\n", IPS_TUNED_DAMAGED,
+         "seven"},
+        {HEAD "table = 4 pcie\n64 ring LL 1 32 9 9\n32 ring LL 1 32 9 9\n",
+         IPS_TUNED_DAMAGED, "line 9: sizes"},
+        {HEAD "table = 4 pcie\n64 ring LL 1 32 9 9\ntable = 4 pcie\n", IPS_TUNED_DAMAGED,
+         "already"},
+        {HEAD "table = 9 pcie\n", IPS_TUNED_DAMAGED, "line 7"},
+        {HEAD "table = 4 isa\n", IPS_TUNED_DAMAGED, "line 7"},
+        {HEAD "colour = red\n", IPS_TUNED_DAMAGED, "unknown key"},
+    };
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK(parse(cases[i].text, reason) == cases[i].verdict, "%s: %s", cases[i].text, reason);
+        CHECK(strstr(reason, cases[i].reason), "%s: %s", cases[i].text, reason);
+    }
+    char gpu[IPS_TUNED_GPU_BYTES];
+    const unsigned char uuid[16] = {0x9a, 0x1e, [15] = 0xff};
+    ips_tuned_gpu_text("0000:3b:00.0", uuid, gpu);
+    CHECK(!strcmp(gpu, "0000:3b:00.0 GPU-9a1e0000-0000-0000-0000-0000000000ff"), "%s", gpu);
+}
+
+/* Tables of any length are bounded. */
+static void test_long_texts(void)
+{
+    static char text[IPS_TUNED_BYTES + 64];
+    char reason[IPS_TUNED_REASON_BYTES];
+    size_t used = (size_t)snprintf(text, sizeof text, HEAD "table = 4 pcie\n");
+    for (unsigned i = 0; i < IPS_TUNED_ROWS; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "64 ring LL 1 32 9 9\n");
+    CHECK(parse(text, reason) == IPS_TUNED_OK && tuned.count == IPS_TUNED_ROWS);
+    snprintf(text + used, sizeof text - used, "64 ring LL 1 32 9 9\n");
+    CHECK(parse(text, reason) == IPS_TUNED_DAMAGED && strstr(reason, "too many"));
+    used = (size_t)snprintf(text, sizeof text, HEAD "table = 4 pcie\n");
+    for (unsigned i = 1; i <= IPS_TUNED_SIZES + 1; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%u ring LL 1 32 9 9\n", i);
+    CHECK(parse(text, reason) == IPS_TUNED_DAMAGED && strstr(reason, "too many"));
+    memset(text, '\n', sizeof text);
+    CHECK(ips_tuned_parse(text, sizeof text, &machine, 4, IPS_LINK_PCIE, &tuned, reason) ==
+          IPS_TUNED_DAMAGED);
 }
 
 int main(void)
 {
-    test_what_stays_with_nccl();
-    test_overflow();
-    for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++)
-        for (int type = 0; type < IPS_TYPES; type++)
-            test_thresholds(ranks, type);
-    test_default_range();
-    test_exact_edges();
-    test_auto();
+    test_asked();
+    test_ranks();
+    test_types_and_counts();
     test_forced();
+    test_by_model();
     test_channels();
     test_wild_settings();
-    test_pure();
+    test_tuned();
+    test_tuned_and_asked();
+    test_valid();
+    test_any_bytes();
+    test_model();
+    test_texts();
+    test_long_texts();
     return check_result();
 }

@@ -116,9 +116,9 @@ static void test_unknown(void)
 {
     static const char *const near[][2] = {
         {"IPCSHIM_ENABEL=0", "IPCSHIM_ENABLE?"},
-        {"IPCSHIM_LL_MAX=1", "IPCSHIM_LL_MAX_BYTES?"},
+        {"IPCSHIM_TUNE=1", "IPCSHIM_TUNE_FILE?"},
         {"IPCSHIM_NCCL=x", "IPCSHIM_NCCL_LIB?"},
-        {"IPCSHIM_LL128_MAXBYTES=1", "IPCSHIM_LL128_MAX_BYTES?"},
+        {"IPCSHIM_MAXBYTES=1", "IPCSHIM_MAX_BYTES?"},
         {"IPCSHIM_=", NULL},
     };
     for (size_t i = 0; near[i][1]; i++) {
@@ -145,11 +145,11 @@ static void test_differ(void)
     struct ips_policy_settings other = ips_policy_defaults;
     CHECK(ips_settings_differ(&ips_policy_defaults, &other, text, sizeof text) == 0);
     CHECK(text[0] == 0);
-    other.ll_max_bytes = 4096;
+    other.max_bytes = 4096;
     other.proto = IPS_SIMPLE;
     CHECK(ips_settings_differ(&ips_policy_defaults, &other, text, sizeof text) == 2);
     CHECK(strstr(text, "IPCSHIM_PROTO (Simple, not auto)"));
-    CHECK(strstr(text, "IPCSHIM_LL_MAX_BYTES (4K, not "));
+    CHECK(strstr(text, "IPCSHIM_MAX_BYTES (4K, not auto)"));
     CHECK(ips_settings_differ(&ips_policy_defaults, &other, text, 8) == 2);
     CHECK(strlen(text) < 8);
 }
@@ -157,8 +157,8 @@ static void test_differ(void)
 static void test_print(void)
 {
     static const char *const names[] = {
-        "IPCSHIM_ENABLE",          "IPCSHIM_PROTO",     "IPCSHIM_LL_MAX_BYTES",
-        "IPCSHIM_LL128_MAX_BYTES", "IPCSHIM_MAX_BYTES", "IPCSHIM_MAX_CHANNELS",
+        "IPCSHIM_ENABLE",          "IPCSHIM_PROTO",     "IPCSHIM_ALGO",
+        "IPCSHIM_TUNE_FILE",       "IPCSHIM_MAX_BYTES", "IPCSHIM_MAX_CHANNELS",
         "IPCSHIM_LINKS",           "IPCSHIM_MEM_MAX",
         "IPCSHIM_TRACE",           "IPCSHIM_SUMMARY",   "IPCSHIM_LOG",
         "IPCSHIM_NCCL_LIB"};
@@ -180,6 +180,27 @@ static void test_print(void)
         }
         free(text);
     }
+}
+
+/* Where the tables of `ipcshim tune` are looked for. */
+static void test_tune_file(void)
+{
+    char path[64];
+    setenv("HOME", "/home/me", 1);
+    unsetenv("XDG_CACHE_HOME");
+    CHECK(!ips_settings_tune_file(NULL, path, sizeof path) &&
+          !strcmp(path, "/home/me/.cache/ipcshim/tune"));
+    CHECK(ips_settings_tune_file(NULL, path, 10));
+    setenv("XDG_CACHE_HOME", "relative", 1);
+    CHECK(!ips_settings_tune_file(NULL, path, sizeof path) && !strncmp(path, "/home/me/", 9));
+    setenv("XDG_CACHE_HOME", "/cache", 1);
+    CHECK(!ips_settings_tune_file(NULL, path, sizeof path) &&
+          !strcmp(path, "/cache/ipcshim/tune"));
+    CHECK(!ips_settings_tune_file("here", path, sizeof path) && !strcmp(path, "here"));
+    CHECK(ips_settings_tune_file("none", path, sizeof path));
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
+    CHECK(ips_settings_tune_file(NULL, path, sizeof path));
 }
 
 static void test_nccl_variables(void)
@@ -221,6 +242,7 @@ int main(void)
     test_unknown();
     test_differ();
     test_print();
+    test_tune_file();
     test_nccl_variables();
     return failures != 0;
 }

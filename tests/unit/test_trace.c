@@ -131,6 +131,7 @@ static void test_event(void)
                               .stream = (void *)0x1234,
                               .route = IPS_ROUTE_ENGINE,
                               .variant = IPS_TWOSHOT_LL128,
+                              .channels = 5,
                               .reason = "say \"why\"",
                               .captured = 1};
     ips_format_event(&text, &event, 77);
@@ -140,6 +141,7 @@ static void test_event(void)
                "\"comm\":2,\"name\":\"ncclAllReduce\",\"bytes\":12,\"count\":3,"
                "\"type\":\"float32\",\"op\":\"max\",\"stream\":\"0x1234\","
                "\"captured\":true,\"route\":\"engine\",\"algorithm\":\"twoshot\",\"protocol\":\"LL128\","
+               "\"channels\":5,"
                "\"reason\":\"say \\\"why\\\"\"}\n") == 0);
     ips_text_free(&text);
 }

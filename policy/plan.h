@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a plan is made, for plan.c and for those who show it: the best that the engine can do
+ * with one size, and whether that beats NCCL. */
+#ifndef IPS_POLICY_PLAN_H
+#define IPS_POLICY_PLAN_H
+
+#include "policy/policy.h"
+#include "policy/tuned.h"
+
+/* What a plan is made from. */
+struct ips_plan_input {
+    const struct ips_policy_settings *settings;
+    unsigned ranks; /* IPS_MIN_RANKS to IPS_MAX_RANKS */
+    enum ips_link link;
+    unsigned most_channels;
+    const struct ips_tuned *tuned; /* or NULL */
+};
+
+struct ips_choice {
+    struct ips_candidate best;
+    struct ips_times engine, nccl;
+    int engine_measured, nccl_measured; /* else the model says so */
+    double margin; /* the engine wins if its times are at most this part of NCCL's, */
+    int wins;      /* launched and replayed */
+};
+
+/* A measured part of NCCL's time that counts as faster: less is noise. */
+#define IPS_TUNED_MARGIN 0.97
+
+struct ips_choice ips_plan_choose(const struct ips_plan_input *input, uint64_t bytes);
+
+/* Whether the settings leave the engine this candidate; its channels may be cut to what they
+ * allow. */
+int ips_plan_permits(const struct ips_plan_input *input, struct ips_candidate *candidate);
+
+/* The i-th size at which a plan may change, or 0 from their number on. */
+uint64_t ips_plan_size(const struct ips_plan_input *input, unsigned i);
+
+#endif

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the text of `ipcshim tune`: lines of `key = value`, and rows of seven words. Nothing
+ * is believed that is not in range: a text with one bad line is refused as a whole. */
+#include "policy/tuned.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/names.h"
+
+#define WORDS 8 /* more than any line may have */
+#define MOST_BYTES (UINT64_C(1) << 40)
+#define MOST_US 1e9
+
+/* A piece of the text; nothing in it is terminated. */
+struct word {
+    const char *at;
+    size_t length;
+};
+
+struct reader {
+    const char *at, *end;
+    unsigned line;
+    const struct ips_tuned_machine *machine;
+    const char *foreign; /* in what it is another's, or NULL */
+    unsigned gpus;       /* bits: machine->gpu[i] is named */
+    int any_gpu, format_seen, table_seen, gpu_seen;
+    int wanted; /* the rows are of the table that is looked for */
+    unsigned ranks;
+    enum ips_link link;
+    uint64_t last_bytes; /* of the table's last row */
+    unsigned sizes;      /* of the table so far */
+    int found;
+    struct ips_tuned *tuned;
+    const char *flaw;
+};
+
+static int is(const struct word *word, const char *text)
+{
+    return word->length == strlen(text) && !memcmp(word->at, text, word->length);
+}
+
+/* Digits only: what strtoul takes beside them has no place here, and depends on nothing. */
+static int parse_whole(const struct word *word, uint64_t most, uint64_t *ret)
+{
+    uint64_t value = 0;
+    if (!word->length || word->length > 19)
+        return 0;
+    for (size_t i = 0; i < word->length; i++) {
+        if (word->at[i] < '0' || word->at[i] > '9')
+            return 0;
+        value = value * 10 + (uint64_t)(word->at[i] - '0');
+    }
+    *ret = value;
+    return value <= most;
+}
+
+/* "12", "12.5": a point whatever the locale. Positive. */
+static int parse_us(const struct word *word, double *ret)
+{
+    const char *point = memchr(word->at, '.', word->length);
+    struct word whole = {word->at, point ? (size_t)(point - word->at) : word->length};
+    uint64_t units, parts = 0;
+    double scale = 1;
+    if (!parse_whole(&whole, (uint64_t)MOST_US, &units))
+        return 0;
+    if (point) {
+        const struct word rest = {point + 1, word->length - whole.length - 1};
+        if (rest.length > 9 || !parse_whole(&rest, UINT64_MAX, &parts))
+            return 0;
+        for (size_t i = 0; i < rest.length; i++)
+            scale *= 10;
+    }
+    *ret = (double)units + (double)parts / scale;
+    return *ret > 0;
+}
+
+/* Position of the word among names[0], names[1], ..., or -1. */
+static int find_name(const struct word *word, const char *(*name)(int))
+{
+    for (int i = 0; name(i); i++)
+        if (is(word, name(i)))
+            return i;
+    return -1;
+}
+
+/* The words of the line at the reader, which moves on; the first WORDS of them. */
+static unsigned next_line(struct reader *r, struct word *words)
+{
+    unsigned count = 0;
+    r->line++;
+    while (r->at < r->end && *r->at != '\n') {
+        const char *start = r->at;
+        while (r->at < r->end && *r->at != ' ' && *r->at != '\t' && *r->at != '\n' &&
+               *r->at != '\r')
+            r->at++;
+        if (r->at == start) {
+            r->at++;
+        } else if (*start == '#') {
+            while (r->at < r->end && *r->at != '\n')
+                r->at++;
+        } else {
+            if (count < WORDS)
+                words[count] = (struct word){start, (size_t)(r->at - start)};
+            count++;
+        }
+    }
+    r->at += r->at < r->end;
+    return count < WORDS ? count : WORDS;
+}
+
+static int foreign(struct reader *r, const char *in_what)
+{
+    if (!r->foreign)
+        r->foreign = in_what;
+    return 1;
+}
+
+static int read_gpu(struct reader *r, const struct word *value, unsigned count)
+{
+    r->gpu_seen = 1;
+    if (count == 1 && is(value, "any")) {
+        r->any_gpu = 1;
+        return 1;
+    }
+    if (count < 2)
+        return 0;
+    for (unsigned i = 0; r->machine && i < r->machine->count && i < IPS_TUNED_GPUS; i++) {
+        const char *gpu = r->machine->gpu[i];
+        const size_t bus = strcspn(gpu, " ");
+        const struct word uuid = {gpu + bus + (gpu[bus] == ' '),
+                                  strlen(gpu) - bus - (gpu[bus] == ' ')};
+        if (value[0].length == bus && !memcmp(value[0].at, gpu, bus) &&
+            value[1].length == uuid.length && !memcmp(value[1].at, uuid.at, uuid.length))
+            r->gpus |= 1u << i;
+    }
+    return 1;
+}
+
+static int read_table(struct reader *r, const struct word *value, unsigned count)
+{
+    uint64_t ranks;
+    if (count != 2 || !parse_whole(&value[0], IPS_MAX_RANKS, &ranks) ||
+        ranks < IPS_MIN_RANKS)
+        return 0;
+    const int link = find_name(&value[1], ips_link_name);
+    if (link < 0)
+        return 0;
+    r->table_seen = 1;
+    r->wanted = ranks == r->ranks && (enum ips_link)link == r->link;
+    r->last_bytes = 0;
+    r->sizes = 0;
+    if (!r->wanted)
+        return 1;
+    r->flaw = "a table that is there already";
+    return !r->found++;
+}
+
+/* `key = value`, in any order; but the rows of a table follow its line. */
+static int read_key(struct reader *r, const struct word *words, unsigned count)
+{
+    const struct word *key = &words[0], *value = &words[2];
+    const struct ips_tuned_machine *m = r->machine;
+    uint64_t number;
+    count -= 2;
+    r->flaw = "an unknown key, or a value out of range";
+    if (is(key, "format")) {
+        r->format_seen = 1;
+        return count == 1 && parse_whole(value, IPS_TUNED_FORMAT, &number) &&
+               number == IPS_TUNED_FORMAT;
+    }
+    if (is(key, "library"))
+        return count == 1 && (!m || is(value, m->library) ||
+                              foreign(r, "another version of ipcshim"));
+    if (is(key, "wire"))
+        return count == 1 && parse_whole(value, INT32_MAX, &number) &&
+               (!m || number == (uint64_t)m->wire ||
+                foreign(r, "another version of the wire protocols"));
+    if (is(key, "driver"))
+        return count == 1 && parse_whole(value, INT32_MAX, &number) &&
+               (!m || number == (uint64_t)m->driver || foreign(r, "another driver"));
+    if (is(key, "gpu"))
+        return read_gpu(r, value, count);
+    if (is(key, "table"))
+        return read_table(r, value, count);
+    return 0;
+}
+
+static int read_candidate(const struct word *words, struct ips_candidate *ret)
+{
+    const int algo = find_name(&words[0], ips_algo_name);
+    const int proto = find_name(&words[1], ips_proto_name);
+    const int variant = algo < 0 || proto < 0 ? -1 : ips_variant_of(algo, proto);
+    uint64_t channels, threads;
+    if (variant < 0 || !parse_whole(&words[2], IPS_MAX_CHANNELS, &channels) || !channels ||
+        !parse_whole(&words[3], ips_variant_max_threads(variant), &threads) || !threads ||
+        threads % 32)
+        return 0;
+    *ret = (struct ips_candidate){(enum ips_variant)variant, (unsigned)channels,
+                                  (unsigned)threads};
+    return 1;
+}
+
+/* bytes algorithm protocol channels threads eager graph; or bytes nccl - - - eager graph */
+static int read_row(struct reader *r, const struct word *words, unsigned count)
+{
+    struct ips_tuned_row row = {0};
+    r->flaw = "a row that is not seven words in range";
+    if (!r->table_seen || count != 7 || !parse_whole(&words[0], MOST_BYTES, &row.bytes) ||
+        !row.bytes)
+        return 0;
+    row.nccl = is(&words[1], "nccl");
+    if (!(row.nccl ? is(&words[2], "-") && is(&words[3], "-") && is(&words[4], "-")
+                   : read_candidate(&words[1], &row.candidate)) ||
+        !parse_us(&words[5], &row.times.us[IPS_MODE_EAGER]) ||
+        !parse_us(&words[6], &row.times.us[IPS_MODE_GRAPH]))
+        return 0;
+    r->flaw = "sizes that do not rise, or too many of them";
+    if (row.bytes < r->last_bytes)
+        return 0;
+    r->sizes += row.bytes > r->last_bytes;
+    r->last_bytes = row.bytes;
+    if (r->sizes > IPS_TUNED_SIZES)
+        return 0;
+    if (!r->wanted)
+        return 1;
+    r->flaw = "too many rows";
+    if (r->tuned->count == IPS_TUNED_ROWS)
+        return 0;
+    r->tuned->row[r->tuned->count++] = row;
+    return 1;
+}
+
+static int read_line(struct reader *r)
+{
+    struct word words[WORDS];
+    const unsigned count = next_line(r, words);
+    if (!count)
+        return 1;
+    if (count >= 3 && is(&words[1], "="))
+        return read_key(r, words, count);
+    return read_row(r, words, count);
+}
+
+/* Whether the text is this machine's; a text for any GPU is for any machine. */
+static int is_ours(struct reader *r)
+{
+    if (r->any_gpu || !r->machine)
+        return 1;
+    if (!r->gpus || r->gpus != (1u << r->machine->count) - 1)
+        foreign(r, "other GPUs");
+    return !r->foreign;
+}
+
+enum ips_tuned_verdict ips_tuned_parse(const char *text, size_t bytes,
+                                       const struct ips_tuned_machine *machine,
+                                       unsigned ranks, enum ips_link link,
+                                       struct ips_tuned *ret, char *ret_reason)
+{
+    struct reader r = {.at = text, .end = text + bytes, .machine = machine,
+                       .ranks = ranks, .link = link, .tuned = ret};
+    ret->ranks = ranks;
+    ret->link = link;
+    ret->count = 0;
+    ret_reason[0] = 0;
+    if (bytes > IPS_TUNED_BYTES) {
+        snprintf(ret_reason, IPS_TUNED_REASON_BYTES, "it is larger than 1 MB");
+        return IPS_TUNED_DAMAGED;
+    }
+    while (r.at < r.end)
+        if (!read_line(&r)) {
+            snprintf(ret_reason, IPS_TUNED_REASON_BYTES, "line %u: %s", r.line, r.flaw);
+            return IPS_TUNED_DAMAGED;
+        }
+    if (!r.format_seen || !r.gpu_seen) {
+        snprintf(ret_reason, IPS_TUNED_REASON_BYTES, "it has no line \"%s = ...\"",
+                 r.format_seen ? "gpu" : "format");
+        return IPS_TUNED_DAMAGED;
+    }
+    if (!is_ours(&r)) {
+        snprintf(ret_reason, IPS_TUNED_REASON_BYTES, "it was made with %s", r.foreign);
+        return IPS_TUNED_FOREIGN;
+    }
+    if (ret->count)
+        return IPS_TUNED_OK;
+    snprintf(ret_reason, IPS_TUNED_REASON_BYTES, "it has no table of %u ranks, %s", ranks,
+             ips_link_name((int)link));
+    return IPS_TUNED_ABSENT;
+}
+
+void ips_tuned_gpu_text(const char *bus_id, const unsigned char *uuid, char *ret)
+{
+    const size_t bus = strcspn(bus_id, " \t\r\n");
+    int used = snprintf(ret, IPS_TUNED_GPU_BYTES, "%.*s GPU-", (int)(bus < 31 ? bus : 31),
+                        bus_id);
+    for (int i = 0; i < 16; i++)
+        used += snprintf(ret + used, IPS_TUNED_GPU_BYTES - (size_t)used, "%s%02x",
+                         i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+}

@@ -139,7 +139,7 @@ IPS_DEVICE void ips_receive(struct ips_direct<P, W> *direct, uint32_t k, uint32_
                             struct ips_v4 *v)
 {
     const unsigned char *inbox = ips_inbox(direct, direct->run.args->rank, 0);
-    struct ips_wait wait = {0, false, 0};
+    struct ips_wait wait = {0, 0, 0};
     for (;;) {
         uint32_t peer = 0;
         uint64_t seen = 0;

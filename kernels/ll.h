@@ -33,7 +33,7 @@ struct ips_ll {
     IPS_DEVICE uint64_t read(struct ips_ring *ring, const void *line, uint64_t step)
     {
         const uint32_t flag = flag_of(step);
-        struct ips_wait wait = {0, false, 0};
+        struct ips_wait wait = {0, 0, 0};
         struct ips_v4 v = ips_ld16(line);
         while ((v.y != flag || v.w != flag) && !ring->run.dead) {
             ips_poll_failed(&ring->run, &wait, IPS_WAIT_DATA, ring->prev_position, step,

@@ -62,7 +62,7 @@ struct ips_ll128 {
                                   const unsigned char *line, uint64_t step, bool active)
     {
         const uint32_t last = 1u << (ips_thread() % 32 | 7); /* lane that holds the guard */
-        struct ips_wait wait = {0, false, 0};
+        struct ips_wait wait = {0, 0, 0};
         struct ips_v4 v = {0, 0, 0, 0};
         bool whole = !active;
         for (;;) {

@@ -42,7 +42,7 @@ IPS_DEVICE uint64_t ips_wait_word(struct ips_ring *ring, const uint64_t *word, u
                                   uint64_t step)
 {
     const uint32_t peer = kind == IPS_WAIT_DATA ? ring->prev_position : ring->next_position;
-    struct ips_wait wait = {0, false, 0};
+    struct ips_wait wait = {0, 0, 0};
     uint64_t seen = ips_ld_acquire(word);
     while (seen < step && !ring->run.dead) {
         ips_poll_failed(&ring->run, &wait, kind, peer, step, seen);

@@ -23,7 +23,7 @@ struct ips_run {
 
 struct ips_wait {
     uint32_t polls;
-    bool told; /* this thread has written the record of its wait */
+    uint32_t told; /* 1 + the peer in the record that this thread has written, or 0 */
     uint64_t since;
 };
 
@@ -78,8 +78,16 @@ IPS_DEVICE_CALL void ips_report_over(const struct ips_allreduce_args *args)
     ips_st_release(&args->head->stuck_taken, 0);
 }
 
+/* Every wait ends with it. */
+IPS_DEVICE void ips_wait_over(const struct ips_run *run, const struct ips_wait *wait)
+{
+    if (wait->told)
+        ips_report_over(run->args);
+}
+
 /* After a poll that failed: lets others run, and now and then looks at the abort word and
- * the clock. Sets run->dead when the wait is over without its object. */
+ * the clock. Sets run->dead when the wait is over without its object. A wait for several
+ * peers that goes on after the one in the record has come names another. */
 IPS_DEVICE void ips_poll_failed(struct ips_run *run, struct ips_wait *wait, uint32_t kind,
                                 uint32_t peer, uint64_t step, uint64_t seen)
 {
@@ -93,15 +101,10 @@ IPS_DEVICE void ips_poll_failed(struct ips_run *run, struct ips_wait *wait, uint
     const uint64_t now = ips_clock_ns();
     if (!wait->since)
         wait->since = now;
-    else if (!wait->told && now - wait->since > IPS_NOTICE_NS)
-        wait->told = ips_report(run->args, run->variant, kind, peer, step, seen);
-}
-
-/* Every wait ends with it. */
-IPS_DEVICE void ips_wait_over(const struct ips_run *run, const struct ips_wait *wait)
-{
-    if (wait->told)
-        ips_report_over(run->args);
+    else if (wait->told != peer + 1 && now - wait->since > IPS_NOTICE_NS) {
+        ips_wait_over(run, wait);
+        wait->told = ips_report(run->args, run->variant, kind, peer, step, seen) ? peer + 1 : 0;
+    }
 }
 
 /* The input as it enters the sum. */

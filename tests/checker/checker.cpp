@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The protocol checker: for each seed a row of calls of changing size, protocol, channels and
- * threads on all ranks, in the order and over the memory of a seeded adversary; every
- * element of every result is compared.
+/* The protocol checker: for each seed a row of calls of changing size, algorithm, protocol,
+ * channels and threads on all ranks, in the order and over the memory of a seeded adversary;
+ * every element of every result is compared.
  *
- * usage: checker PROTOCOL RANKS FIRST_SEED SEEDS [8|16|128] */
+ * usage: checker VARIANT RANKS FIRST_SEED SEEDS [8|16|128] */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,14 +15,14 @@
 #include "kernels/mem_check.h"
 #include "tests/checker/kernels.h"
 
-#define CALLS_MAX 80
+#define CALLS_MAX 140
 #define CALLS_USUAL 24
 #define FLAG_WRAP (IPS_LL_FLAG_MASK + 1)
 #define MARGIN 64
 #define PATIENCE 200 /* where waits end with an abort: the word is looked at now and then */
 
 struct call {
-    uint32_t proto, channels, threads, element, shift_in, shift_out;
+    uint32_t variant, channels, threads, element, shift_in, shift_out;
     bool in_place;
     uint64_t count;
 };
@@ -36,11 +36,11 @@ struct corruption {
 };
 
 struct run {
-    uint32_t proto, ranks;
+    uint32_t variant, proto, ranks;
     uint64_t seed;
     uint32_t calls, at[CHECK_RANKS]; /* the call each rank is in */
     struct call call[CALLS_MAX];
-    uint64_t first_step[IPS_PROTOS];
+    uint64_t first_step[IPS_SEQUENCES];
     uint32_t absent; /* this rank never makes the last call, which is aborted; or ranks */
     uint32_t victim; /* the host aborts this rank alone at abort_tick; or ranks */
     uint64_t abort_tick;
@@ -55,7 +55,11 @@ struct run {
 };
 
 static struct run run;
-static const char *const names[IPS_PROTOS] = {"ll", "ll128", "simple"};
+static const char *const names[IPS_VARIANTS] = {"ring-ll",      "ring-ll128",
+                                               "ring-simple",  "oneshot-ll",
+                                               "oneshot-ll128", "twoshot-ll",
+                                               "twoshot-ll128"};
+static const size_t channels_at = IPS_HEAD_BYTES + sizeof(struct ips_mailbox);
 static const size_t slab_bytes = IPS_HEAD_BYTES + IPS_MAILBOX_BYTES(CHECK_BLOCKS);
 static const size_t all_bytes = slab_bytes + sizeof(struct ips_control); /* of a rank */
 
@@ -69,10 +73,10 @@ void failed(const char *format, ...)
     fprintf(stderr, "\n  calls under way:");
     for (uint32_t r = 0; r < run.ranks; r++)
         fprintf(stderr, " %u(%s)", run.at[r],
-                run.at[r] < run.calls ? names[run.call[run.at[r]].proto] : "ended");
+                run.at[r] < run.calls ? names[run.call[run.at[r]].variant] : "ended");
     if (world.aborted)
         fprintf(stderr, "\n  the last one is aborted");
-    fprintf(stderr, "\n  again: checker %s %u %llu 1\n", names[run.proto], run.ranks,
+    fprintf(stderr, "\n  again: checker %s %u %llu 1\n", names[run.variant], run.ranks,
             (unsigned long long)run.seed);
     exit(1);
 }
@@ -101,17 +105,30 @@ static struct ips_head *head_of(uint32_t rank)
 
 static struct ips_channel *channel_of(uint32_t rank, uint32_t channel)
 {
-    return (struct ips_channel *)(run.slabs + rank * slab_bytes + (IPS_HEAD_BYTES + sizeof(struct ips_mailbox))) +
-           channel;
+    return (struct ips_channel *)(run.slabs + rank * slab_bytes + channels_at) + channel;
 }
 
-/* Whether this place in the slabs belongs to LL128's slots, whose lines are stored whole. */
+/* Whether this place in the slabs lies in these bytes of a channel. */
+static bool in_channel(size_t at, size_t begin, size_t bytes)
+{
+    const size_t in = at % slab_bytes - channels_at;
+    return at < run.ranks * slab_bytes && in < slab_bytes &&
+           in % sizeof(struct ips_channel) - begin < bytes;
+}
+
+static bool in_inbox(size_t at)
+{
+    return in_channel(at, offsetof(struct ips_channel, inbox),
+                      sizeof(((struct ips_channel *)0)->inbox));
+}
+
+/* Whether it belongs to LL128, whose lines are stored whole. */
 static bool in_ll128(size_t at)
 {
-    const size_t in = at % slab_bytes - (IPS_HEAD_BYTES + sizeof(struct ips_mailbox));
-    const size_t slot = in % sizeof(struct ips_channel) - offsetof(struct ips_channel, ll128);
-    return at < run.ranks * slab_bytes && in < slab_bytes &&
-           slot < IPS_LL128_SLOTS * IPS_LL128_SLOT_BYTES;
+    return in_channel(at, offsetof(struct ips_channel, ll128),
+                      IPS_LL128_SLOTS * IPS_LL128_SLOT_BYTES) ||
+           in_channel(at, offsetof(struct ips_channel, inbox[IPS_LL128]),
+                      2 * IPS_INBOX_BYTES);
 }
 
 static uint64_t guard_key(uint32_t hash, uint32_t index)
@@ -119,14 +136,44 @@ static uint64_t guard_key(uint32_t hash, uint32_t index)
     return mix(run.seed * 1000 + hash * 100 + index + 1);
 }
 
-/* Most calls are short, some need several pieces. */
-static uint64_t plan_bytes(uint32_t proto)
+static bool is_direct(uint32_t variant)
 {
-    static const uint32_t slot[IPS_PROTOS] = {IPS_LL_SLOT_LINES * IPS_LL_LINE_DATA,
-                                              IPS_LL128_SLOT_LINES * IPS_LL128_LINE_DATA,
-                                              IPS_SIMPLE_SLOT_BYTES};
-    const uint64_t piece = (uint64_t)slot[proto] * run.ranks;
+    return ips_variant_algo((int)variant) != IPS_RING;
+}
+
+static uint32_t sequence_of(uint32_t variant)
+{
+    return (uint32_t)ips_sequence_of((int)variant);
+}
+
+/* Data bytes of a line; of Simple, which has none, of as much as a store. */
+static uint64_t unit_of(uint32_t proto)
+{
+    static const uint64_t units[IPS_PROTOS] = {IPS_LL_LINE_DATA, IPS_LL128_LINE_DATA, 16};
+    return units[proto];
+}
+
+/* Data bytes that one piece of the variant moves at most. */
+static uint64_t piece_of(uint32_t variant)
+{
+    static const uint64_t slots[IPS_PROTOS] = {IPS_LL_SLOT_LINES * IPS_LL_LINE_DATA,
+                                               IPS_LL128_SLOT_LINES * IPS_LL128_LINE_DATA,
+                                               IPS_SIMPLE_SLOT_BYTES};
+    const uint32_t proto = (uint32_t)ips_variant_proto((int)variant);
+    if (!is_direct(variant))
+        return slots[proto] * run.ranks;
+    const uint32_t line = proto == IPS_LL ? 16 : 128;
+    return ips_inbox_lines(line, run.ranks) * unit_of(proto) *
+           (ips_variant_algo((int)variant) == IPS_TWOSHOT ? run.ranks : 1);
+}
+
+/* Most calls are short, some need several pieces; in some, not every rank has a line. */
+static uint64_t plan_bytes(uint32_t variant)
+{
+    const uint64_t piece = piece_of(variant);
     switch (chance() % 8) {
+    case 3:
+        return 1 + chance() % (run.ranks * unit_of((uint32_t)ips_variant_proto((int)variant)));
     case 0:
         return 1 + chance() % 16;
     case 1:
@@ -138,60 +185,101 @@ static uint64_t plan_bytes(uint32_t proto)
     }
 }
 
+/* Mostly the one asked for; one-shot and two-shot, which share their steps and inboxes, in
+ * turns; or any. */
+static uint32_t plan_variant(void)
+{
+    const uint64_t which = chance() % 8;
+    if (which < 2)
+        return (uint32_t)(chance() % IPS_VARIANTS);
+    if (which < 4 && is_direct(run.variant))
+        return (uint32_t)ips_variant_of(
+            IPS_ONESHOT + IPS_TWOSHOT - ips_variant_algo((int)run.variant), (int)run.proto);
+    return run.variant;
+}
+
 static void plan_call(struct call *call)
 {
     static const uint32_t elements[4] = {4, 4, 1, 8};
-    call->proto = chance() % 4 ? run.proto : (uint32_t)(chance() % IPS_PROTOS);
+    call->variant = plan_variant();
     call->channels = 1 + (uint32_t)(chance() % CHECK_BLOCKS);
     call->threads = chance() % 4 ? WARP : world.threads_max;
     call->element = elements[chance() % 4];
     call->in_place = chance() % 4 == 0;
     call->shift_in = chance() % 4 ? 0 : (uint32_t)(chance() % 4);
     call->shift_out = chance() % 4 ? 0 : (uint32_t)(chance() % 4);
-    uint64_t bytes = plan_bytes(call->proto);
+    uint64_t bytes = plan_bytes(call->variant);
     if (bytes > CHECK_USER_BYTES - 2 * MARGIN)
         bytes = CHECK_USER_BYTES - 2 * MARGIN;
     call->count = (bytes + call->element - 1) / call->element;
 }
 
-/* Calls of LL that fill all lines of all slots, a whole wrap of the flag apart, and short
- * ones in between: what a wrap ago left behind must not be taken for new. */
+/* Steps of a call of one channel. */
+static uint64_t steps_of_call(const struct call *call)
+{
+    const uint64_t piece = piece_of(call->variant) / call->element;
+    const uint64_t pieces = (call->count + piece - 1) / piece;
+    const int algo = ips_variant_algo((int)call->variant);
+    return pieces * (algo == IPS_ONESHOT ? 1 : algo == IPS_TWOSHOT ? 2 : 2 * run.ranks - 2);
+}
+
+static struct call *add_call(uint32_t variant, uint64_t bytes)
+{
+    if (run.calls == CALLS_MAX)
+        failed("the checker keeps too few calls");
+    struct call *call = &run.call[run.calls++];
+    *call = {};
+    call->variant = variant;
+    call->channels = 1;
+    call->threads = WARP;
+    call->element = 4;
+    call->count = bytes / 4;
+    return call;
+}
+
+/* A short call of the sequence under test that takes at most so many steps. */
+static uint64_t add_short(uint64_t most)
+{
+    uint32_t variant = run.variant;
+    if (is_direct(variant) && (most == 1 || chance() % 4 == 0))
+        variant = IPS_ONESHOT_LL;
+    return steps_of_call(add_call(variant, 4));
+}
+
+/* Calls of LL that fill all lines of all slots, or of both inboxes, a whole wrap of the flag
+ * apart, and short ones in between: what a wrap ago left behind must not be taken for new. */
 static void plan_wrap(void)
 {
-    const uint32_t steps = 2 * run.ranks - 2, pieces = run.ranks == 8 ? 1 : 12 / steps + 1;
-    run.calls = (FLAG_WRAP - pieces * steps) / steps + 3;
-    const uint64_t full = (uint64_t)IPS_LL_SLOT_LINES * IPS_LL_LINE_DATA * run.ranks * pieces;
-    for (uint32_t i = 0; i < run.calls; i++) {
-        const bool is_long = i == 0 || i + 2 >= run.calls;
-        run.call[i] = {};
-        run.call[i].proto = IPS_LL;
-        run.call[i].channels = 1;
-        run.call[i].threads = WARP;
-        run.call[i].element = 4;
-        run.call[i].count = is_long ? full / 4 : 1;
-    }
+    const uint64_t piece = piece_of(run.variant);
+    const uint32_t steps = 2 * run.ranks - 2;
+    uint64_t pieces = run.variant == IPS_ONESHOT_LL ? 2 : 1;
+    if (!is_direct(run.variant) && run.ranks != 8)
+        pieces = 12 / steps + 1;
+    run.calls = 0;
+    uint64_t left = FLAG_WRAP - steps_of_call(add_call(run.variant, piece * pieces));
+    while (left >= (is_direct(run.variant) ? 1 : steps))
+        left -= add_short(left);
+    add_call(run.variant, piece * pieces);
+    add_call(run.variant, piece * pieces);
     run.absent = run.victim = run.longer = run.ranks;
     run.corrupt = {};
     if (chance() % 2) /* begin where lines are cleaned */
-        run.first_step[IPS_LL] = FLAG_WRAP * (1 + chance() % 4) - 1;
+        run.first_step[sequence_of(run.variant)] = FLAG_WRAP * (1 + chance() % 4) - 1;
 }
 
 /* The last call is a different one on one rank: the same steps, with longer chunks. There
  * is nothing that it could take for the end of them. */
 static void plan_longer(void)
 {
-    struct call *last = &run.call[run.calls - 1];
-    const uint32_t proto = last->proto;
+    const uint32_t variant = run.call[run.calls - 1].variant;
+    const uint32_t proto = (uint32_t)ips_variant_proto((int)variant);
     if (proto == IPS_SIMPLE)
         return; /* has no way to tell */
     run.longer = (uint32_t)(chance() % run.ranks);
     world.patience = PATIENCE;
-    *last = {};
-    last->proto = proto;
-    last->channels = 1;
-    last->threads = WARP;
-    last->element = 4;
-    last->count = run.ranks * (proto == IPS_LL ? IPS_LL_LINE_DATA : IPS_LL128_LINE_DATA) / 4;
+    run.calls--;
+    const uint64_t chunks = ips_variant_algo((int)variant) == IPS_ONESHOT ? 1 : run.ranks;
+    add_call(variant, chunks * unit_of(proto));
 }
 
 /* What added to the first word of this part of a line, and subtracted from the second, does
@@ -285,7 +373,7 @@ static void plan(void)
     }
     for (uint64_t &step : run.first_step) /* below a wrap of LL's flag, or of 32 bits */
         step = chance() % 2 ? chance() % 300 : (1ull << 32) - 1 - chance() % 30;
-    if (run.proto == IPS_LL && chance() % 8 == 0)
+    if (run.proto == IPS_LL && chance() % (is_direct(run.variant) ? 12 : 8) == 0)
         plan_wrap();
 }
 
@@ -293,10 +381,10 @@ static void plan(void)
 static void prepare_channel(uint32_t rank, uint32_t c)
 {
     struct ips_channel *channel = channel_of(rank, c);
-    for (uint32_t p = 0; p < IPS_PROTOS; p++) {
-        head_of(rank)->step[p][c] = run.first_step[p];
+    for (uint32_t s = 0; s < IPS_SEQUENCES; s++)
+        head_of(rank)->step[s][c] = run.first_step[s];
+    for (uint32_t p = 0; p < IPS_PROTOS; p++)
         memory_set(&channel->credit[p].value, run.first_step[p]);
-    }
     memory_set(&channel->flag.value, run.first_step[IPS_SIMPLE]);
     for (uint32_t s = 0; s < IPS_LL_SLOTS; s++) {
         const uint64_t last = run.first_step[IPS_LL];
@@ -304,6 +392,13 @@ static void prepare_channel(uint32_t rank, uint32_t c)
         const uint64_t flag = (ago > last ? 0 : last - ago) & IPS_LL_FLAG_MASK;
         for (uint32_t i = 0; i < IPS_LL_SLOT_BYTES; i += 8)
             memory_set(&channel->ll[s][i], flag << 32 | 0xbad);
+    }
+    for (uint32_t parity = 0; parity < 2; parity++) {
+        const uint64_t last = run.first_step[sequence_of(IPS_ONESHOT_LL)];
+        const uint64_t ago = (last - parity) % 2;
+        const uint64_t flag = (ago > last ? 0 : last - ago) & IPS_LL_FLAG_MASK;
+        for (uint32_t i = 0; i < IPS_INBOX_BYTES; i += 8)
+            memory_set(&channel->inbox[IPS_LL][parity][i], flag << 32 | 0xbad);
     }
 }
 
@@ -313,6 +408,7 @@ static void prepare(void)
     world.slabs_bytes = run.ranks * slab_bytes;
     world.slab_bytes = slab_bytes;
     world.lines = in_ll128;
+    world.inbox = in_inbox;
     memory_reset(run.slabs, run.ranks * all_bytes);
     races_reset(run.slabs, slab_bytes, IPS_HEAD_BYTES);
     for (uint32_t r = 0; r < run.ranks; r++) {
@@ -371,8 +467,8 @@ static void launch(uint32_t rank)
     args->op = IPS_SUM;
     world.abort_word[rank] = &run.control[rank].abort;
     for (uint32_t c = 0; c < CHECK_BLOCKS; c++)
-        world.block[rank * CHECK_BLOCKS + c].tells = call->proto == IPS_SIMPLE;
-    lanes_launch(rank, checked_kernels[call->proto], args, call->channels, call->threads);
+        world.block[rank * CHECK_BLOCKS + c].tells = call->variant == IPS_RING_SIMPLE;
+    lanes_launch(rank, checked_kernels[call->variant], args, call->channels, call->threads);
 }
 
 static void judge(uint32_t rank)
@@ -395,9 +491,9 @@ static void judge(uint32_t rank)
 static uint64_t steps_of(uint32_t rank)
 {
     uint64_t sum = 0;
-    for (uint32_t p = 0; p < IPS_PROTOS; p++)
+    for (uint32_t s = 0; s < IPS_SEQUENCES; s++)
         for (uint32_t c = 0; c < CHECK_BLOCKS; c++)
-            sum += head_of(rank)->step[p][c];
+            sum += head_of(rank)->step[s][c];
     return sum;
 }
 
@@ -417,23 +513,43 @@ void driver_poll(void)
     memory_set(&run.control[run.victim].abort, 1);
 }
 
-/* What a kernel says about its call is true. A block may start before block 0 has counted. */
+/* What a kernel says about its call is true. A thread may start before block 0 has counted. */
 static void judge_call(uint32_t rank, const struct ips_call *said, uint32_t number)
 {
     const struct ips_allreduce_args *args = &run.args[rank];
     const struct call *call = &run.call[run.at[rank]];
     const uint64_t numbered = memory_newest(&said->number);
     if (memory_newest(&said->count) != args->count ||
-        numbered >> 32 != (args->type | args->op << 8 | call->proto << 16 |
+        numbered >> 32 != (args->type | args->op << 8 | call->variant << 16 |
                            (uint64_t)call->channels << 24) ||
         (uint32_t)numbered != number)
         failed("rank %u describes call %u wrongly", rank, run.at[rank]);
 }
 
+static void judge_step(uint32_t rank, const struct call *call, uint64_t step, uint64_t before)
+{
+    const uint64_t least = is_direct(call->variant) ? before + 1 : before + 1 - IPS_LL_SLOTS;
+    if (step - least > 10000)
+        failed("rank %u waits for step %llu after %llu", rank, (unsigned long long)step,
+               (unsigned long long)before);
+}
+
+/* `ahead`: how far the step is ahead of those that are done. In the first of one-shot and
+ * two-shot, every rank waits for none but those that have not sent. */
+static void judge_peer(uint32_t rank, const struct call *call, uint64_t kind, uint32_t peer,
+                       uint64_t ahead)
+{
+    bool good = peer == (rank + (kind == IPS_WAIT_DATA ? run.ranks - 1 : 1)) % run.ranks;
+    if (is_direct(call->variant))
+        good = kind == IPS_WAIT_DATA && peer < run.ranks && peer != rank &&
+               (run.absent == run.ranks || ahead > 1 || peer == run.absent);
+    if (!good)
+        failed("rank %u names rank %u, the wrong peer", rank, peer);
+}
+
 static void judge_report(uint32_t rank)
 {
     const struct ips_stuck *stuck = &run.control[rank].stuck;
-    const struct ips_allreduce_args *args = &run.args[rank];
     const uint64_t state = check_load(&stuck->state, 1), kind = state & 255;
     if (kind == IPS_WAIT_NONE || state != memory_newest(&stuck->state))
         return; /* not visible yet, or an older one: the host looks again */
@@ -441,23 +557,24 @@ static void judge_report(uint32_t rank)
         failed("the host sees a record without a kind");
     const uint64_t where = check_load((const uint64_t *)&stuck->channel, 0);
     const uint64_t step = check_load(&stuck->step, 0);
-    const uint64_t before = head_of(rank)->step[run.call[run.at[rank]].proto][where & 1];
-    if ((uint32_t)where >= run.call[run.at[rank]].channels ||
-        where >> 32 != (rank + (kind == IPS_WAIT_DATA ? run.ranks - 1 : 1)) % run.ranks)
-        failed("rank %u names the wrong peer or channel", rank);
-    if (step > before + 10000 || step + IPS_LL_SLOTS <= before)
-        failed("rank %u waits for step %llu after %llu", rank, (unsigned long long)step,
-               (unsigned long long)before);
+    const struct call *call = &run.call[run.at[rank]];
+    const uint32_t sequence = sequence_of(call->variant);
+    const uint64_t before = head_of(rank)->step[sequence][where & 1];
+    if ((uint32_t)where >= call->channels)
+        failed("rank %u names the wrong channel", rank);
+    judge_step(rank, call, step, before);
+    judge_peer(rank, call, kind, (uint32_t)(where >> 32), step - before);
     if (state >> 8 == 0)
         failed("rank %u does not count its records", rank);
     const uint64_t seen = check_load(&stuck->seen, 0);
-    if ((kind == IPS_WAIT_CREDIT || run.call[run.at[rank]].proto == IPS_SIMPLE) &&
-        (seen >= step || seen < run.first_step[run.call[run.at[rank]].proto]))
+    if ((kind == IPS_WAIT_CREDIT || call->variant == IPS_RING_SIMPLE) &&
+        (seen >= step || seen < run.first_step[sequence]))
         failed("rank %u cannot have seen %llu while it waits for %llu", rank,
                (unsigned long long)seen, (unsigned long long)step);
     const uint64_t number = check_load((const uint64_t *)&stuck->call.number, 0);
+    const bool early = is_direct(call->variant) || (uint32_t)where; /* may not know it yet */
     judge_call(rank, &stuck->call,
-               run.at[rank] + ((uint32_t)where && (uint32_t)number == run.at[rank] ? 0 : 1));
+               run.at[rank] + (early && (uint32_t)number == run.at[rank] ? 0 : 1));
 }
 
 /* Nothing moves any more: somebody must have written down why. */
@@ -541,17 +658,17 @@ static void done(uint32_t rank)
         abort_all();
 }
 
-/* All calls are through: the ranks agree on the steps, and have credit for all of them, by
+/* All calls are through: the ranks agree on the steps, and have credit for those of the ring, by
  * which ips_engine_destroy knows that nobody writes any more. */
 static void judge_end(void)
 {
     for (uint32_t r = 0; r < run.ranks; r++)
-        for (uint32_t p = 0; p < IPS_PROTOS; p++)
+        for (uint32_t s = 0; s < IPS_SEQUENCES; s++)
             for (uint32_t c = 0; c < CHECK_BLOCKS; c++) {
-                const uint64_t step = head_of(r)->step[p][c];
-                if (step != head_of(0)->step[p][c])
-                    failed("ranks 0 and %u differ in the step of %s", r, names[p]);
-                if (memory_newest(&channel_of(r, c)->credit[p].value) != step)
+                const uint64_t step = head_of(r)->step[s][c];
+                if (step != head_of(0)->step[s][c])
+                    failed("ranks 0 and %u differ in the step of sequence %u", r, s);
+                if (s < IPS_PROTOS && memory_newest(&channel_of(r, c)->credit[s].value) != step)
                     failed("rank %u has not the credit for what it has sent", r);
             }
     for (uint32_t r = 0; r < run.ranks; r++)
@@ -560,10 +677,11 @@ static void judge_end(void)
             failed("rank %u has not counted %u calls", r, run.calls);
 }
 
-/* Whether this seed's calls of the protocol went through wraps. */
+/* Whether this seed's calls of the variant went through wraps. */
 static void note_wraps(void)
 {
-    const uint64_t first = run.first_step[run.proto], last = head_of(0)->step[run.proto][0];
+    const uint32_t sequence = sequence_of(run.variant);
+    const uint64_t first = run.first_step[sequence], last = head_of(0)->step[sequence][0];
     run.wrapped += first / FLAG_WRAP != last / FLAG_WRAP;
     run.wrapped32 += first >> 32 != last >> 32;
 }
@@ -571,8 +689,8 @@ static void note_wraps(void)
 static void check_seed(uint64_t seed)
 {
     run.seed = seed;
-    chance_seed((seed * CHECK_RANKS + run.ranks) * IPS_PROTOS + run.proto);
-    lanes_reset(run.ranks, run.ranks <= 4 ? 2 * WARP : WARP);
+    chance_seed((seed * CHECK_RANKS + run.ranks) * IPS_VARIANTS + run.variant);
+    lanes_reset(run.ranks, CHECK_BLOCKS, run.ranks <= 4 ? 2 * WARP : WARP);
     plan();
     prepare();
     for (uint32_t r = 0; r < run.ranks; r++)
@@ -589,20 +707,23 @@ static bool parse(int argc, char **argv)
 {
     if (argc != 5 && argc != 6)
         return false;
-    run.proto = IPS_PROTOS;
-    for (uint32_t p = 0; p < IPS_PROTOS; p++)
-        if (!strcmp(argv[1], names[p]))
-            run.proto = p;
+    run.variant = IPS_VARIANTS;
+    for (uint32_t v = 0; v < IPS_VARIANTS; v++)
+        if (!strcmp(argv[1], names[v]))
+            run.variant = v;
+    run.proto = (uint32_t)ips_variant_proto((int)run.variant);
     run.ranks = (uint32_t)atoi(argv[2]);
     run.atom = argc == 6 ? (uint32_t)atoi(argv[5]) : 0;
-    return run.proto != IPS_PROTOS && run.ranks >= IPS_MIN_RANKS && run.ranks <= CHECK_RANKS &&
+    return run.variant != IPS_VARIANTS && run.ranks >= IPS_MIN_RANKS && run.ranks <= CHECK_RANKS &&
            (argc == 5 || run.atom == 8 || run.atom == 16 || run.atom == 128);
 }
 
 int main(int argc, char **argv)
 {
     if (!parse(argc, argv)) {
-        fprintf(stderr, "usage: checker ll|ll128|simple RANKS FIRST_SEED SEEDS [8|16|128]\n");
+        fprintf(stderr, "usage: checker VARIANT RANKS FIRST_SEED SEEDS [8|16|128]\n");
+        for (const char *name : names)
+            fprintf(stderr, "  %s\n", name);
         return 2;
     }
     run.slabs = (unsigned char *)aligned_alloc(128, run.ranks * all_bytes);
@@ -611,7 +732,7 @@ int main(int argc, char **argv)
     for (uint64_t i = 0; i < seeds; i++)
         check_seed(first + i);
     printf("%s, %u ranks: %llu seeds passed; %u went through a wrap of LL's flag, %u of 32 "
-           "bits\n", names[run.proto], run.ranks, (unsigned long long)seeds, run.wrapped,
+           "bits\n", names[run.variant], run.ranks, (unsigned long long)seeds, run.wrapped,
            run.wrapped32);
     if (seeds >= 100 && (!run.wrapped32 || (run.proto == IPS_LL && !run.wrapped)))
         failed("these seeds have not gone through the wraps");

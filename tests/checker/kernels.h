@@ -11,6 +11,6 @@ extern lane_fn *const checked_kernels[IPS_VARIANTS];
 extern lane_fn *const checked_probe;
 
 static_assert(IPS_LL_FLAG_BITS <= 8, "built with narrow flags");
-static_assert(sizeof(struct ips_channel) < 32 * 1024, "built with small slots");
+static_assert(sizeof(struct ips_channel) < 40 * 1024, "built with small slots");
 
 #endif

@@ -252,7 +252,6 @@ static void say_where(void)
 
 extern "C" void simgpu_spin(void)
 {
-    memory_no_load();
     driver_poll();
     grids[world.current->rank].vain++;
     const uint32_t live = live_lanes();
@@ -318,7 +317,13 @@ static void enter(struct transfer from)
     abort();
 }
 
-void lanes_reset(uint32_t ranks, uint32_t threads_max)
+uint32_t lanes_first(uint32_t block)
+{
+    return (block / CHECK_BLOCKS * world.blocks_max + block % CHECK_BLOCKS) *
+           world.threads_max;
+}
+
+void lanes_reset(uint32_t ranks, uint32_t blocks_max, uint32_t threads_max)
 {
     if (!stacks)
         stacks = (unsigned char *)mmap(NULL, (size_t)CHECK_LANES * STACK_BYTES,
@@ -326,19 +331,26 @@ void lanes_reset(uint32_t ranks, uint32_t threads_max)
                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED)
         failed("no memory for stacks");
-    memset(&world, 0, sizeof world);
+    memory_forget_lanes();
+    memset(&world, 0, offsetof(struct world, lane));
+    memset(world.block, 0, sizeof world.block);
     memset(grids, 0, sizeof grids);
     world.ranks = ranks;
+    world.blocks_max = blocks_max;
     world.threads_max = threads_max;
-    world.lanes = ranks * CHECK_BLOCKS * threads_max;
+    world.lanes = ranks * blocks_max * threads_max;
+    if (world.lanes > CHECK_LANES)
+        failed("too many lanes");
     world.patience = 60;
     world.current = &host;
     burst = phase = 1;
+    memset(&world.lane[world.lanes], 0, offsetof(struct lane, load));
     for (uint32_t i = 0; i < world.lanes; i++) {
         struct lane *lane = &world.lane[i];
+        memset(lane, 0, offsetof(struct lane, load));
         lane->index = i;
-        lane->block = i / threads_max;
-        lane->rank = lane->block / CHECK_BLOCKS;
+        lane->rank = i / threads_max / blocks_max;
+        lane->block = lane->rank * CHECK_BLOCKS + i / threads_max % blocks_max;
         lane->thread = i % threads_max;
         lane->epoch = 1;
     }
@@ -358,7 +370,7 @@ void lanes_launch(uint32_t rank, lane_fn *fn, const void *parameters, uint32_t b
         struct block *block = &world.block[at];
         block->live = threads;
         block->arrived = 0;
-        block->first = at * world.threads_max;
+        block->first = lanes_first(at);
         memset(lanes_shared[at], 0xa5, sizeof lanes_shared[at]);
         for (uint32_t t = 0; t < threads; t++) {
             struct lane *lane = &world.lane[block->first + t];

@@ -10,7 +10,12 @@
  * Two things are errors whatever the values: a store over one that did not happen before it,
  * and a store over data (16 bytes) that a lane has used without that use having happened
  * before: on a GPU that load may still be under way and return the new value. Words that
- * are polled only grow, so they may be stored over at any time. */
+ * are polled only grow, so they may be stored over at any time.
+ *
+ * In the inboxes of one-shot and two-shot the weaker order READ is enough for the second: a
+ * line that a lane has found whole tells what its sender had read when it sent the line. And
+ * it tells that what its sender's earlier calls have stored is there: the end of a kernel
+ * sees to that, and the flag of a line is wide enough for one call. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +31,13 @@ struct version {
     uint64_t value;
     uint64_t number; /* of all stores: their order */
     struct moment stored;
-    uint32_t *clock; /* of a release; NULL for a relaxed store */
+    struct snapshot *clock[ORDERS]; /* HAPPENED: of a release; READ: of a line; or NULL */
+};
+
+/* A lane's clock as it was once. */
+struct snapshot {
+    uint32_t holders;
+    uint32_t clock[CHECK_LANES];
 };
 
 struct atom {
@@ -46,28 +57,47 @@ static size_t size, atoms_max;
 static struct loading *loadings; /* of each line */
 static uint64_t stores; /* so far, by anyone */
 static struct atom *atoms;
-static uint32_t **clocks; /* free ones */
-static size_t clocks_free, clocks_max;
+static struct snapshot *ended[CHECK_RANKS]; /* what the rank's last kernel has left behind */
+static struct snapshot **snapshots;         /* free ones */
+static size_t snapshots_free, snapshots_max;
 
-static uint32_t *new_clock(void)
+static struct snapshot *new_snapshot(void)
 {
-    if (clocks_free)
-        return clocks[--clocks_free];
-    clocks = (uint32_t **)realloc(clocks, ++clocks_max * sizeof *clocks);
-    return (uint32_t *)malloc(CHECK_LANES * sizeof(uint32_t));
+    if (snapshots_free)
+        return snapshots[--snapshots_free];
+    snapshots = (struct snapshot **)realloc(snapshots, ++snapshots_max * sizeof *snapshots);
+    return (struct snapshot *)malloc(sizeof(struct snapshot));
 }
 
-static void free_clock(uint32_t *clock)
+/* Gives up one hold, if there is any. */
+static void drop(struct snapshot **snapshot)
 {
-    if (clock)
-        clocks[clocks_free++] = clock;
+    if (*snapshot && !--(*snapshot)->holders)
+        snapshots[snapshots_free++] = *snapshot;
+    *snapshot = NULL;
+}
+
+static struct snapshot *hold(struct snapshot *snapshot)
+{
+    if (snapshot)
+        snapshot->holders++;
+    return snapshot;
+}
+
+void memory_forget_lanes(void)
+{
+    for (struct lane &lane : world.lane)
+        drop(&lane.sent);
+    for (struct snapshot *&snapshot : ended)
+        drop(&snapshot);
 }
 
 void memory_reset(unsigned char *slabs, size_t bytes)
 {
     for (size_t i = 0; i < size / 8; i++)
         for (struct version &version : atoms[i].version)
-            free_clock(version.clock);
+            for (struct snapshot *&clock : version.clock)
+                drop(&clock);
     if (bytes / 8 > atoms_max) {
         atoms_max = bytes / 8;
         atoms = (struct atom *)realloc(atoms, atoms_max * sizeof *atoms);
@@ -104,14 +134,25 @@ uint64_t memory_newest(const void *address)
     return newest_of(atom_at(address))->value;
 }
 
-static const uint32_t *clock_of(const struct lane *lane)
+static const uint32_t *clock_of(const struct lane *lane, enum order order)
 {
-    return lane->dirty ? lane->clock : world.block[lane->block].clock;
+    return lane->dirty[order] ? lane->clock[order] : world.block[lane->block].clock[order];
 }
 
-bool clock_after(const struct lane *lane, struct moment moment)
+bool clock_after(const struct lane *lane, enum order order, struct moment moment)
 {
-    return moment.lane == lane->index || moment.epoch <= clock_of(lane)[moment.lane];
+    return moment.lane == lane->index ||
+           moment.epoch <= clock_of(lane, order)[moment.lane];
+}
+
+/* The lane's clock as of now; what it does from now on comes later. */
+static struct snapshot *snapshot_of(struct lane *lane, enum order order)
+{
+    struct snapshot *snapshot = new_snapshot();
+    snapshot->holders = 1;
+    memcpy(snapshot->clock, clock_of(lane, order), world.lanes * sizeof snapshot->clock[0]);
+    snapshot->clock[lane->index] = lane->epoch++;
+    return snapshot;
 }
 
 static void merge(uint32_t *into, const uint32_t *from)
@@ -125,38 +166,47 @@ void clock_barrier(struct block *block, uint32_t lanes)
 {
     struct lane *first = &world.lane[block->first];
     for (struct lane *lane = first; lane < first + lanes; lane++) {
-        if (lane->dirty)
-            merge(block->clock, lane->clock);
-        block->clock[lane->index] = lane->epoch++;
-        lane->dirty = false;
+        for (uint32_t o = 0; o < ORDERS; o++) {
+            if (lane->dirty[o])
+                merge(block->clock[o], lane->clock[o]);
+            block->clock[o][lane->index] = lane->epoch;
+            lane->dirty[o] = false;
+        }
+        lane->epoch++;
+        drop(&lane->sent);
     }
 }
 
 void clock_kernel_end(uint32_t rank)
 {
     struct block *first = &world.block[rank * CHECK_BLOCKS];
-    for (uint32_t b = 0; b < CHECK_BLOCKS; b++) {
-        first[b].first = (rank * CHECK_BLOCKS + b) * world.threads_max;
+    for (uint32_t b = 0; b < world.blocks_max; b++) {
+        first[b].first = lanes_first(rank * CHECK_BLOCKS + b);
         clock_barrier(&first[b], world.threads_max);
-        merge(first->clock, first[b].clock);
+        for (uint32_t o = 0; o < ORDERS; o++)
+            merge(first->clock[o], first[b].clock[o]);
     }
-    for (uint32_t b = 1; b < CHECK_BLOCKS; b++)
+    for (uint32_t b = 1; b < world.blocks_max; b++)
         memcpy(first[b].clock, first->clock, sizeof first->clock);
+    drop(&ended[rank]);
+    struct lane *lane = &world.lane[first->first];
+    ended[rank] = snapshot_of(lane, HAPPENED);
 }
 
-static void acquire(struct lane *lane, const struct version *version)
+/* The lane learns what the version's storer knew. */
+static void learn(struct lane *lane, enum order order, const struct version *version)
 {
-    if (!version->clock || clock_after(lane, version->stored))
+    const struct snapshot *told = version->clock[order];
+    const uint32_t storer = version->stored.lane;
+    if (!told || told->clock[storer] <= clock_of(lane, order)[storer])
         return;
-    if (!lane->dirty)
-        memcpy(lane->clock, world.block[lane->block].clock, sizeof lane->clock);
-    lane->dirty = true;
-    merge(lane->clock, version->clock);
-}
-
-void memory_no_load(void)
-{
-    world.current->loaded[0] = world.current->loaded[1] = NULL;
+    if (!lane->dirty[order])
+        memcpy(lane->clock[order], world.block[lane->block].clock[order],
+               world.lanes * sizeof lane->clock[order][0]);
+    lane->dirty[order] = true;
+    merge(lane->clock[order], told->clock);
+    if (order == READ)
+        drop(&lane->sent);
 }
 
 void memory_need_life(const char *what)
@@ -166,14 +216,84 @@ void memory_need_life(const char *what)
                world.current->thread, what);
 }
 
+static size_t place_of(const struct atom *atom)
+{
+    return (size_t)(atom - atoms) * 8;
+}
+
+static bool in_inbox(const struct atom *atom)
+{
+    return world.inbox && world.inbox(place_of(atom));
+}
+
+/* What the lane used of an atom is its version `which`. */
+static void use(struct lane *self, struct atom *atom, uint32_t which)
+{
+    const bool gone = atom->stores - which >= HISTORY;
+    if (gone || atom->version[which % HISTORY].value != newest_of(atom)->value)
+        failed("rank %u uses what was at %zu and has been stored over", self->rank,
+               place_of(atom));
+    atom->used = {self->index, self->epoch};
+    if (!in_inbox(atom))
+        return;
+    drop(&self->sent);
+    learn(self, HAPPENED, &atom->version[which % HISTORY]);
+    learn(self, READ, &atom->version[which % HISTORY]);
+}
+
+/* Returns whether any of it was of a line that several lanes load. */
+static bool use_all(struct lane *self)
+{
+    bool together = false;
+    for (uint32_t i = 0; i < self->loads; i++) {
+        struct atom *atom = self->load[i].atom;
+        together |= in_inbox(atom) && world.lines(place_of(atom));
+        for (uint32_t half = 0; half < 2 && !self->dead; half++) /* the dead leave their waits
+                                                                  * with what they have */
+            use(self, atom + half, self->load[i].which[half]);
+    }
+    self->loads = 0;
+    return together;
+}
+
+/* The eight lanes of a line have found it whole together, and each stores because all of
+ * them have: what one has read, all know. */
+static void share(struct lane *first)
+{
+    uint32_t all[CHECK_LANES] = {};
+    for (struct lane *lane = first; lane < first + LINE / 16; lane++) {
+        merge(all, clock_of(lane, READ));
+        all[lane->index] = lane->epoch++;
+    }
+    for (struct lane *lane = first; lane < first + LINE / 16; lane++) {
+        memcpy(lane->clock[READ], all, world.lanes * sizeof all[0]);
+        lane->dirty[READ] = true;
+        drop(&lane->sent);
+    }
+}
+
 void memory_settle(void)
 {
     struct lane *self = world.current;
-    for (struct atom *&atom : self->loaded) {
-        if (atom && !self->dead) /* the dead leave their waits with what they have */
-            atom->used = {self->index, self->epoch};
-        atom = NULL;
-    }
+    if (!use_all(self))
+        return;
+    struct lane *first = self - self->thread % (LINE / 16);
+    for (struct lane *lane = first; lane < first + LINE / 16; lane++)
+        use_all(lane);
+    share(first);
+}
+
+/* A load of the same place before it was a poll that failed. */
+static void note_load(struct lane *self, struct atom *atom, uint32_t low, uint32_t high)
+{
+    uint32_t i = 0;
+    while (i < self->loads && self->load[i].atom != atom)
+        i++;
+    if (i == LOADS_MAX)
+        failed("a lane loads more than the checker keeps");
+    if (i == self->loads)
+        self->loads++;
+    self->load[i] = {atom, {low, high}};
 }
 
 /* The oldest version that the lane may load. */
@@ -183,7 +303,8 @@ static uint32_t oldest_for(const struct lane *lane, const struct atom *atom)
     if (oldest < atom->seen)
         oldest = atom->seen;
     uint32_t known = atom->stores;
-    while (known > oldest && !clock_after(lane, atom->version[known % HISTORY].stored))
+    while (known > oldest &&
+           !clock_after(lane, HAPPENED, atom->version[known % HISTORY].stored))
         known--;
     return known;
 }
@@ -221,7 +342,7 @@ static void take_line(struct atom *atom)
  * sees is what all of them see. */
 static uint32_t whole_line(struct atom *atom, uint32_t which)
 {
-    const size_t at = (size_t)(atom - atoms) * 8;
+    const size_t at = place_of(atom);
     if (world.temper.atom < LINE || !world.lines(at))
         return which;
     struct loading *loading = &loadings[at / LINE];
@@ -240,19 +361,17 @@ static uint32_t whole_line(struct atom *atom, uint32_t which)
 
 extern "C" uint64_t check_load(const uint64_t *address, int is_acquire)
 {
-    memory_settle();
     lanes_pause();
     struct atom *atom = atom_at(address);
     const struct version *version = take(atom, choose(atom));
     take_line(atom);
     if (is_acquire)
-        acquire(world.current, version);
+        learn(world.current, HAPPENED, version);
     return version->value;
 }
 
 extern "C" void check_load16(const void *address, uint64_t *value)
 {
-    memory_settle();
     lanes_pause();
     struct atom *atom = atom_at(address);
     if ((uintptr_t)address % 16)
@@ -264,8 +383,7 @@ extern "C" void check_load16(const void *address, uint64_t *value)
     value[0] = take(atom, low)->value;
     value[1] = take(atom + 1, high)->value;
     take_line(atom);
-    world.current->loaded[0] = atom;
-    world.current->loaded[1] = atom + 1;
+    note_load(world.current, atom, low, high);
 }
 
 /* The lock of the record of a wait: it is stored over by those who try in vain, and given
@@ -276,28 +394,42 @@ static bool is_lock(size_t at)
            at % world.slab_bytes == offsetof(struct ips_head, stuck_taken);
 }
 
+/* What is known of the storer by its store. */
+static void sign(struct version *version, struct lane *self, bool release, bool line)
+{
+    for (struct snapshot *&clock : version->clock)
+        drop(&clock);
+    version->stored = {self->index, self->epoch};
+    if (release)
+        version->clock[HAPPENED] = snapshot_of(self, HAPPENED);
+    if (!line)
+        return;
+    if (!self->sent)
+        self->sent = snapshot_of(self, READ);
+    version->clock[READ] = hold(self->sent);
+    version->clock[HAPPENED] = hold(ended[self->rank]);
+}
+
 static void store(struct atom *atom, uint64_t value, bool release)
 {
     struct lane *self = world.current;
-    const size_t at = (size_t)(atom - atoms) * 8;
+    const size_t at = place_of(atom);
+    const bool line = in_inbox(atom);
     if (at < world.slabs_bytes && !is_lock(at))
         memory_need_life("stores");
-    if (!is_lock(at) && !world.faulty && !clock_after(self, newest_of(atom)->stored))
+    if (!is_lock(at) && !world.faulty &&
+        !clock_after(self, HAPPENED, newest_of(atom)->stored))
         failed("rank %u stores at %zu over a store that did not happen before", self->rank, at);
     /* The same value (padding) may be used even before it is stored. */
     const bool same = value == newest_of(atom)->value;
-    if (!same && !clock_after(self, atom->used))
+    if (!same && !clock_after(self, line ? READ : HAPPENED, atom->used))
         failed("rank %u stores at %zu over what rank %u may still be reading", self->rank, at,
                world.lane[atom->used.lane].rank);
     atom->stores++;
     struct version *version = newest_of(atom);
-    free_clock(version->clock);
-    *version = {value, ++stores, {self->index, self->epoch}, NULL};
-    if (release) {
-        version->clock = new_clock();
-        memcpy(version->clock, clock_of(self), sizeof self->clock);
-        version->clock[self->index] = self->epoch++;
-    }
+    version->value = value;
+    version->number = ++stores;
+    sign(version, self, release, line);
     if (same && is_lock(at))
         return; /* in vain: nothing has changed for anyone */
     lanes_changed(at < world.slabs_bytes ? (uint32_t)(at / world.slab_bytes) : self->rank);
@@ -305,21 +437,23 @@ static void store(struct atom *atom, uint64_t value, bool release)
 
 extern "C" void check_store(uint64_t *address, uint64_t value, int release)
 {
-    memory_settle();
     lanes_pause();
     address = driver_store(address, &value);
     if (address)
         store(atom_at(address), value, release);
 }
 
+/* A lane that stores data has done with its loads: nothing but waits' reports comes between
+ * a poll and the next one. */
 extern "C" void check_store16(void *address, uint64_t low, uint64_t high)
 {
-    memory_settle();
-    lanes_pause();
     struct atom *atom = atom_at(address);
+    if (place_of(atom) < world.slabs_bytes)
+        memory_settle();
+    lanes_pause();
     if ((uintptr_t)address % 16)
         failed("a 16-byte store is not aligned");
-    driver_store16((size_t)(atom - atoms) * 8, &low, &high);
+    driver_store16(place_of(atom), &low, &high);
     store(atom, low, false);
     store(atom + 1, high, false);
 }
@@ -341,7 +475,6 @@ extern "C" uint32_t check_load_word(const uint32_t *address)
 
 extern "C" void check_store_word(uint32_t *address, uint32_t value)
 {
-    memory_settle();
     lanes_pause();
     const unsigned shift = shift_of(address);
     struct atom *atom = atom_at(address - shift / 32);
@@ -351,12 +484,11 @@ extern "C" void check_store_word(uint32_t *address, uint32_t value)
 
 extern "C" uint64_t check_exchange(uint64_t *address, uint64_t value)
 {
-    memory_settle();
     lanes_pause();
     struct atom *atom = atom_at(address);
     const struct version *version = take(atom, atom->stores);
     const uint64_t before = version->value;
-    acquire(world.current, version);
+    learn(world.current, HAPPENED, version);
     store(atom, value, true);
     return before;
 }

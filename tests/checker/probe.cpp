@@ -11,7 +11,7 @@
 #include "kernels/mem_check.h"
 #include "tests/checker/kernels.h"
 
-/* What the link does to the words that one rank writes into one of its neighbours. */
+/* What a link does to the words that one rank writes into another. */
 enum fault {
     SOUND,
     TWICE,  /* stores every word twice, which is no harm */
@@ -21,12 +21,12 @@ enum fault {
     HOLDS,    /* until the writer's kernel has ended, which is then late itself */
     MIRRORS,  /* into the writer's memory */
     SHUFFLES, /* words of the line */
-    CROSSES,  /* what the predecessor and the successor write */
-    STRANGER, /* and another rank writes there, as if it were the predecessor */
+    CROSSES,  /* with what another rank writes there */
+    STRAYS,   /* and what is meant for others, or comes from others, arrives in its place */
     FAULTS,
 };
 
-#define DEADLINE 300000 /* in ticks: no rank is left out for so long */
+#define DEADLINE 150000 /* in ticks, for each rank: none is left out for so long */
 #define HELD_MAX 64
 
 struct held {
@@ -37,7 +37,9 @@ struct run {
     uint32_t ranks;
     uint64_t seed;
     enum fault fault;
-    uint32_t victim, side, writer; /* the faulty link leads to this box of this rank */
+    uint32_t victim, writer; /* the faulty link leads from the writer to the victim */
+    uint32_t other;          /* CROSSES: the other rank; STRAYS: its link, from this rank */
+    uint32_t other_to;       /* to that one, also ends at the victim */
     uint32_t first_round;          /* in which it is faulty */
     unsigned char *slabs;
     struct ips_control *control;
@@ -48,7 +50,7 @@ struct run {
 };
 
 static struct run run;
-static const size_t slab_bytes = IPS_SLAB_BYTES(CHECK_BLOCKS);
+static const size_t slab_bytes = IPS_HEAD_BYTES + sizeof(struct ips_mailbox);
 static const size_t all_bytes = slab_bytes + sizeof(struct ips_control);
 
 void failed(const char *format, ...)
@@ -65,9 +67,20 @@ void failed(const char *format, ...)
     exit(1);
 }
 
-static struct ips_slab_head *head_of(uint32_t rank)
+static struct ips_mailbox *mailbox_of(uint32_t rank)
 {
-    return (struct ips_slab_head *)(run.slabs + rank * slab_bytes);
+    return (struct ips_mailbox *)(run.slabs + rank * slab_bytes + IPS_HEAD_BYTES);
+}
+
+/* Where `from` writes in the memory of `to`. */
+static uint64_t *box_of(uint32_t from, uint32_t to)
+{
+    return &mailbox_of(to)->probe[from].word[0][0];
+}
+
+static bool in_box(const uint64_t *address, uint32_t from, uint32_t to)
+{
+    return (uintptr_t)address - (uintptr_t)box_of(from, to) < sizeof(struct ips_probe_box);
 }
 
 void driver_poll(void)
@@ -88,8 +101,7 @@ static uint32_t stores_of[CHECK_LANES];
 
 static uint64_t *faulty(uint64_t *address, uint64_t *value)
 {
-    struct ips_probe_box *boxes = head_of(run.victim)->probe;
-    const size_t in_box = (size_t)(address - &boxes[run.side].word[0][0]);
+    const size_t word = (size_t)(address - box_of(run.writer, run.victim));
     switch (run.fault) {
     case TWICE:
         check_store(address, *value, 1);
@@ -100,65 +112,65 @@ static uint64_t *faulty(uint64_t *address, uint64_t *value)
     case HOLDS:
         run.held[run.holds++] = {address, *value};
         return NULL;
-    case MIRRORS:
-        return &head_of(run.writer)->probe[run.side].word[0][0] + in_box;
+    case MIRRORS: /* as if it were its own, or the victim's */
+        return box_of(run.first_round % 2 ? run.writer : run.victim, run.writer) + word;
     case SHUFFLES:
-        return &boxes[run.side].word[0][0] + (in_box ^ 1);
+        return box_of(run.writer, run.victim) + (word ^ 1);
     case CROSSES:
-        return &boxes[1 - run.side].word[0][0] + in_box;
+        return box_of(run.other, run.victim) + word;
     default:
         return NULL;
     }
 }
 
-static uint32_t stranger(void)
+/* The plan's fault, where this store of the current lane meets it. */
+static uint64_t *meets_fault(uint64_t *address, uint64_t *value)
 {
-    return (run.victim + 1) % run.ranks;
-}
-
-/* Whether the stranger means this for its own successor, and where in the box. */
-static bool to_successor(const uint64_t *address)
-{
-    const struct ips_probe_box *box = head_of((stranger() + 1) % run.ranks)->probe;
-    return (const unsigned char *)address >= (const unsigned char *)box &&
-           (const unsigned char *)address < (const unsigned char *)(box + 1);
-}
-
-static size_t in_successor(const uint64_t *address)
-{
-    return (size_t)(address -
-                    &head_of((stranger() + 1) % run.ranks)->probe[0].word[0][0]);
+    uint32_t *stores = &stores_of[world.current->index];
+    if (in_box(address, run.writer, run.victim))
+        return (*stores)++ < run.first_round ? address : faulty(address, value);
+    if (run.fault == CROSSES && in_box(address, run.other, run.victim))
+        return (*stores)++ < run.first_round
+                   ? address
+                   : box_of(run.writer, run.victim) + (address - box_of(run.other, run.victim));
+    if (run.fault == STRAYS && in_box(address, run.other, run.other_to) &&
+        (*stores)++ >= run.first_round)
+        check_store(box_of(run.writer, run.victim) +
+                        (address - box_of(run.other, run.other_to)),
+                    *value, 1);
+    return address;
 }
 
 uint64_t *driver_store(uint64_t *address, uint64_t *value)
 {
     static bool again;
-    struct ips_probe_box *box = &head_of(run.victim)->probe[run.side];
-    struct ips_probe_box *other = &head_of(run.victim)->probe[1 - run.side];
-    const uint32_t lane = world.current->index;
-    const bool there = (unsigned char *)address >= (unsigned char *)box &&
-                       (unsigned char *)address < (unsigned char *)(box + 1);
-    if (again || run.fault == SOUND || lane == world.lanes)
-        return address;
-    if (run.fault == CROSSES && (unsigned char *)address >= (unsigned char *)other &&
-        (unsigned char *)address < (unsigned char *)(other + 1))
-        return stores_of[lane]++ < run.first_round
-                   ? address
-                   : &box->word[0][0] + (address - &other->word[0][0]);
-    if (run.fault == STRANGER && world.current->rank == stranger() &&
-        to_successor(address) && stores_of[lane]++ >= run.first_round) {
-        again = true;
-        check_store(&box->word[0][0] + in_successor(address), *value, 1);
-        again = false;
-        return address;
-    }
-    if (!there || world.current->rank != run.writer ||
-        stores_of[lane]++ < run.first_round)
+    if (again || run.fault == SOUND || world.current->index == world.lanes)
         return address;
     again = true;
-    address = faulty(address, value);
+    address = meets_fault(address, value);
     again = false;
     return address;
+}
+
+/* A rank that is none of these two. */
+static uint32_t any_but(uint32_t a, uint32_t b)
+{
+    for (;;) {
+        const uint32_t rank = (uint32_t)(chance() % run.ranks);
+        if (rank != a && rank != b)
+            return rank;
+    }
+}
+
+/* Of the links with something in common with the faulty one: the receiver, the sender, or
+ * both the other way round. */
+static void plan_stray(void)
+{
+    const uint64_t kind = chance() % 3;
+    run.other = kind == 0 ? any_but(run.writer, run.victim)
+              : kind == 1 ? run.writer : run.victim;
+    run.other_to = kind == 0 ? run.victim
+                 : kind == 1 ? any_but(run.writer, run.victim) : run.writer;
 }
 
 static void plan(void)
@@ -166,11 +178,14 @@ static void plan(void)
     chance_temper();
     world.temper.atom = 8;
     run.fault = chance() % 3 ? (enum fault)(chance() % FAULTS) : SOUND;
-    if (run.fault == STRANGER && run.ranks < 3)
+    if ((run.fault == STRAYS || run.fault == CROSSES) && run.ranks < 3)
         run.fault = DROPS;
     run.victim = (uint32_t)(chance() % run.ranks);
-    run.side = run.fault == STRANGER ? 0 : (uint32_t)(chance() % 2);
-    run.writer = (run.victim + (run.side ? 1 : run.ranks - 1)) % run.ranks;
+    run.writer = any_but(run.victim, run.victim);
+    if (run.fault == CROSSES)
+        run.other = any_but(run.victim, run.writer);
+    if (run.fault == STRAYS)
+        plan_stray();
     run.first_round = run.fault == ABSENT ? 0 : (uint32_t)(chance() % IPS_PROBE_ROUNDS);
     if (run.fault == HOLDS) /* the last round's words would only be late */
         run.first_round %= IPS_PROBE_ROUNDS - 1;
@@ -185,15 +200,14 @@ static void launch(uint32_t rank)
 {
     struct ips_probe_args *args = &run.args[rank];
     *args = {};
-    args->slab = head_of(rank);
-    args->next = head_of((rank + 1) % run.ranks);
-    args->prev = head_of((rank + run.ranks - 1) % run.ranks);
+    for (uint32_t r = 0; r < run.ranks; r++)
+        args->mailbox[r] = mailbox_of(r);
     args->control = &run.control[rank];
     args->seed = 2 * run.seed + run.again;
-    args->deadline_ns = run.fault > TWICE ? DEADLINE : ~0ull;
+    args->deadline_ns = run.fault > TWICE ? DEADLINE * run.ranks : ~0ull;
     args->rank = rank;
     args->nranks = run.ranks;
-    lanes_launch(rank, checked_probe, args, 1, WARP);
+    lanes_launch(rank, checked_probe, args, 1, IPS_PROBE_THREADS);
 }
 
 static void done(uint32_t rank)
@@ -205,8 +219,7 @@ static void done(uint32_t rank)
         memory_set(run.held[i].address, run.held[i].value);
 }
 
-/* What the rank's host reads: bit 0 for the predecessor's link, bit 1 for the
- * successor's. */
+/* What the rank's host reads: a bit for each rank whose words did not come. */
 static uint32_t verdict_of(uint32_t rank)
 {
     const struct ips_control *control = &run.control[rank];
@@ -225,11 +238,11 @@ static void judge(void)
             continue;
         const uint32_t bad = verdict_of(r);
         if (run.fault <= TWICE && bad)
-            failed("rank %u finds fault with sound links: %u", r, bad);
+            failed("rank %u finds fault with sound links: %x", r, bad);
         any |= bad;
         if (run.fault > TWICE && run.fault != HOLDS && r == run.victim &&
-            !(bad >> run.side & 1))
-            failed("rank %u does not name the link to it: %u", r, bad);
+            !(bad >> run.writer & 1))
+            failed("rank %u does not name the link to it: %x", r, bad);
     }
     if (run.fault > TWICE && !any)
         failed("nobody finds fault");
@@ -250,13 +263,13 @@ static void check_seed(uint64_t seed)
 {
     run.seed = seed;
     chance_seed(seed * CHECK_RANKS + run.ranks);
-    lanes_reset(run.ranks, WARP);
+    lanes_reset(run.ranks, 1, IPS_PROBE_THREADS);
     plan();
     memset(run.slabs, 0, run.ranks * all_bytes);
     world.slabs_bytes = run.ranks * slab_bytes;
     world.slab_bytes = slab_bytes;
     memory_reset(run.slabs, run.ranks * all_bytes);
-    races_reset(run.slabs, slab_bytes, offsetof(struct ips_slab_head, probe));
+    races_reset(run.slabs, slab_bytes, IPS_HEAD_BYTES);
     run.again = false;
     if (chance() % 2) {
         const enum fault fault = run.fault;

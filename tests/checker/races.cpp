@@ -9,7 +9,8 @@
 #include "tests/checker/checker.h"
 
 #define USER_CELLS (CHECK_USER_BYTES / 8)
-#define SHARED_CELLS (CHECK_SHARED_BYTES / 8)
+#define SHARED_CELL 4 /* bytes */
+#define SHARED_CELLS (CHECK_SHARED_BYTES / SHARED_CELL)
 
 struct cell {
     struct moment wrote, read;
@@ -17,7 +18,7 @@ struct cell {
 
 struct shared_cell {
     struct moment wrote;
-    uint32_t read[2 * WARP]; /* epochs of the block's lanes */
+    uint32_t read[4 * WARP]; /* epochs of the block's lanes */
 };
 
 struct buffer {
@@ -55,7 +56,7 @@ unsigned char *races_user(uint32_t rank, uint32_t which, size_t offset, size_t b
 
 static void need_order(struct moment before, const char *what, const char *where, size_t at)
 {
-    if (!clock_after(world.current, before))
+    if (!clock_after(world.current, HAPPENED, before))
         failed("race: rank %u thread %u %s at %zu of %s, unordered with thread %u",
                world.current->rank, world.current->thread, what, at, where,
                world.lane[before.lane].thread);
@@ -123,19 +124,19 @@ static void access(const void *address, size_t bytes, bool write)
     }
     at = (size_t)(p - &lanes_shared[0][0]);
     if (at < sizeof lanes_shared) {
-        memory_settle();
         lanes_pause();
         if (!write && at % CHECK_SHARED_BYTES == CHECK_SHARED_DEAD && *p)
             world.current->dead = true;
         if (world.aborted) /* ips_ring_shared.dead goes from 0 to 1 at any time */
             return;
-        touch_shared(&shared_cells[at / CHECK_SHARED_BYTES][at % CHECK_SHARED_BYTES / 8],
-                     write, at % CHECK_SHARED_BYTES);
+        for (size_t i = 0; i < bytes; i += SHARED_CELL)
+            touch_shared(&shared_cells[at / CHECK_SHARED_BYTES]
+                                      [(at + i) % CHECK_SHARED_BYTES / SHARED_CELL],
+                         write, at % CHECK_SHARED_BYTES);
         return;
     }
     at = (size_t)(p - slab_base);
     if (at < slab_stride * world.ranks) {
-        memory_settle();
         lanes_pause();
         access_slab(at, bytes, write);
     }

@@ -116,7 +116,7 @@ unsigned ips_topology_groups(const struct ips_topology *t, struct ips_topo_group
     return count;
 }
 
-unsigned ips_link_rate(struct ips_link link)
+unsigned ips_link_rate(struct ips_topo_link link)
 {
     /* 8 of 10 bits are data up to 5 GT/s, 128 of 130 from 8 GT/s on, 242 of 256 bytes of
      * a flit at 64 GT/s (PCI Express Base 6.0, 4.2). */

@@ -21,7 +21,7 @@ typedef int64_t ips_address;
 #define IPS_ADDRESS(domain, bus, device, function) \
     ((ips_address)(domain) << 16 | (bus) << 8 | (device) << 3 | (function))
 
-struct ips_link {
+struct ips_topo_link {
     unsigned mtps, width; /* megatransfers a second and lane, lanes; 0: unknown */
 };
 
@@ -29,7 +29,7 @@ struct ips_topo_device {
     ips_address address;
     ips_address host;    /* its host bridge, or unknown */
     unsigned vendor, id; /* 0: unknown */
-    struct ips_link now, most;
+    struct ips_topo_link now, most;
     int numa, socket; /* or unknown */
     int parent;       /* the bridge above; -1: none, or the place is unknown */
     int upstream; /* a bridge: its switch, named by the upstream port; -1: root port */
@@ -89,7 +89,7 @@ const char *ips_pair_class_name(enum ips_pair_class pair);
 unsigned ips_topology_groups(const struct ips_topology *t, struct ips_topo_group *ret);
 
 /* MB/s in one direction after line coding; 0: unknown. */
-unsigned ips_link_rate(struct ips_link link);
+unsigned ips_link_rate(struct ips_topo_link link);
 /* The device whose link is the slowest known one from the GPU up to the CPU, the GPU
  * itself where several are; -1: none is known. `most`: by what the links can do, not what
  * they do now. */

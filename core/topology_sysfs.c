@@ -91,12 +91,12 @@ static unsigned read_speed(int directory, const char *name)
     return (unsigned)(whole * 1000 + tenths * 100);
 }
 
-static struct ips_link read_link(int directory, const char *speed, const char *width)
+static struct ips_topo_link read_link(int directory, const char *speed, const char *width)
 {
     long lanes = read_number(directory, width, 10, 32);
-    struct ips_link link = {read_speed(directory, speed),
+    struct ips_topo_link link = {read_speed(directory, speed),
                             lanes > 0 ? (unsigned)lanes : 0};
-    return link.mtps && link.width ? link : (struct ips_link){0};
+    return link.mtps && link.width ? link : (struct ips_topo_link){0};
 }
 
 static void read_device(int directory, struct ips_topo_device *ret)

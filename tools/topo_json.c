@@ -13,7 +13,7 @@ static void put_known(const char *name, int value)
         printf("\"%s\": %d, ", name, value);
 }
 
-static void put_link(const char *name, struct ips_link link)
+static void put_link(const char *name, struct ips_topo_link link)
 {
     if (link.mtps)
         printf("\"%s\": {\"gtps\": %u.%u, \"width\": %u, \"mbps\": %u}", name,

@@ -32,7 +32,7 @@ static void print_matrix(const struct ips_topology *t)
            "NUMA nodes. NVLink is not looked at: sysfs does not tell.\n");
 }
 
-static void print_link(const char *what, struct ips_link link)
+static void print_link(const char *what, struct ips_topo_link link)
 {
     if (link.mtps)
         printf("%s%u.%u GT/s x%u", what, link.mtps / 1000, link.mtps % 1000 / 100,

@@ -237,7 +237,7 @@ static void check_unknown_sockets(void)
 static void check_rates(void)
 {
     static const struct {
-        struct ips_link link;
+        struct ips_topo_link link;
         unsigned mbps;
     } rates[] = {{{2500, 16}, 4000},
                  {{5000, 8}, 4000},

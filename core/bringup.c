@@ -2,37 +2,18 @@
 /* Brings up the engine of one communicator: a polled state machine in which the ranks
  * meet (rendezvous.c), map each other's memory, probe the links and vote. Each phase is
  * one function, which either goes on to the next phase, or declines, or is called again.
- */
+ *
+ * Where a rank can't use CUDA IPC it refuses, and goes through the phases with the others
+ * all the same: then all choose alike whether host memory is tried instead. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/engine_private.h"
-#include "core/links.h"
+#include "core/bringup_private.h"
 #include "core/log.h"
-#include "core/rendezvous.h"
 #include "core/watch.h"
-
-#define PROBE_LIMIT_NS 30000000000ull
-#define PROBE_DEADLINE_NS 500000000ull
-#define REFUSED_LIMIT_NS 100000000ull
-
-enum phase { WAIT_START, COMPLETE, NUMBER, EXPORT, OPEN, REFUSED, PROBE, VERIFY, VOTE, DECIDED };
-
-struct ips_bringup {
-    struct ips_bringup_config config; /* its pointers are not kept */
-    struct ips_rendezvous meeting;
-    enum phase phase;
-    int ordinal;
-    struct ips_device *device;
-    gpu_stream stream;
-    struct ips_slab slab;
-    struct ips_engine *engine;
-    char refusal[IPS_REASON_BYTES]; /* from REFUSED on */
-    uint64_t refused_ns;
-};
 
 static int in_child; /* of a fork: the parent's set-up is not ours to touch */
 
@@ -53,27 +34,46 @@ static void sweep_names(void)
     pthread_once(&once, ips_segment_sweep_names);
 }
 
-static struct ips_record *record_of(const struct ips_bringup *b, int rank)
+void ips_bringup_advance(struct ips_bringup *b, enum ips_record_state state,
+                         enum ips_bringup_phase next)
 {
-    return ips_segment_record(&b->meeting.segment, rank);
-}
-
-static struct ips_record *own(const struct ips_bringup *b)
-{
-    return ips_rendezvous_own(&b->meeting);
-}
-
-static void decline(struct ips_bringup *b, int fault, const char *reason)
-{
-    ips_rendezvous_decline(&b->meeting, fault, reason);
-}
-
-static void advance(struct ips_bringup *b, enum ips_record_state state, enum phase next)
-{
-    ips_log(IPS_LOG_TRACE, "rank %d of %d: set-up has reached state %d",
-            b->meeting.segment.rank, b->meeting.segment.nranks, state);
+    ips_log(IPS_LOG_TRACE, "rank %d of %d: set-up has reached state %d", rank_of(b),
+            ranks_of(b), state);
     ips_rendezvous_advance(&b->meeting, state);
     b->phase = next;
+}
+
+int ips_bringup_enter(struct ips_bringup *b)
+{
+    int pushed = 0;
+    if (!ips_gpu_enter(b->device->gpu, b->device->context, &pushed))
+        return pushed;
+    decline(b, 1, "the device's context cannot be entered");
+    return -1;
+}
+
+void ips_bringup_refuse(struct ips_bringup *b, enum ips_refusal refusal,
+                        const char *reason)
+{
+    ips_log(IPS_LOG_TRACE, "rank %d of %d: no CUDA IPC: %s", rank_of(b), ranks_of(b),
+            reason);
+    ips_rendezvous_refuse(&b->meeting, refusal, reason);
+}
+
+void ips_bringup_offer(struct ips_bringup *b, enum ips_link link)
+{
+    if (rank_of(b) == 0)
+        ips_rendezvous_offer(&b->meeting, link, &b->config.planner);
+}
+
+void ips_bringup_decline_host(struct ips_bringup *b, const char *reason)
+{
+    char why[IPS_REASON_BYTES], text[2 * IPS_REASON_BYTES + 32];
+    if (ips_rendezvous_refused(&b->meeting, why) != IPS_REFUSES_NOT)
+        snprintf(text, sizeof text, "%s (host memory, since %s)", reason, why);
+    else
+        snprintf(text, sizeof text, "%s", reason);
+    decline(b, 1, text);
 }
 
 struct ips_bringup *ips_bringup_create(const struct ips_bringup_config *config,
@@ -120,150 +120,7 @@ static void complete(struct ips_bringup *b)
 static void number(struct ips_bringup *b)
 {
     if (ips_rendezvous_numbered(&b->meeting))
-        b->phase = EXPORT;
-}
-
-/* Loads the kernels, allocates, exports. Local: waits for no peer. */
-static void export_slab(struct ips_bringup *b)
-{
-    char reason[IPS_REASON_BYTES] = "";
-    int pushed = 0;
-    ips_slab_sweep();
-    b->device = ips_device_get(b->ordinal, reason);
-    if (!b->device) {
-        decline(b, 1, reason);
-        return;
-    }
-    const struct ips_gpu_api *gpu = b->device->gpu;
-    if (ips_gpu_enter(gpu, b->device->context, &pushed)) {
-        decline(b, 1, "the device's context cannot be entered");
-        return;
-    }
-    int error = IPS_GPU(gpu, cuStreamCreate(&b->stream, GPU_STREAM_NON_BLOCKING));
-    if (error)
-        snprintf(reason, sizeof reason, "no stream: %s", ips_gpu_error(error));
-    if (!error)
-        error = ips_slab_create(
-            &b->slab, b->device, b->meeting.first.channels,
-            ips_segment_control(&b->meeting.segment, b->meeting.segment.slot),
-            b->config.mem_max, b->stream, reason);
-    if (!error)
-        error = ips_slab_export(&b->slab, own(b), reason);
-    ips_gpu_leave(gpu, pushed);
-    if (error) {
-        decline(b, error != -EDQUOT, reason); /* a limit that was set is no fault */
-        return;
-    }
-    advance(b, IPS_RECORD_EXPORTED, OPEN);
-}
-
-/* A peer that has ended explains whatever fails with it. Whether one has. */
-static int blame_dead(struct ips_bringup *b)
-{
-    char reason[IPS_REASON_BYTES];
-    const struct ips_segment *segment = &b->meeting.segment;
-    for (int rank = 0; rank < segment->nranks; rank++) {
-        if (rank == segment->rank || !ips_segment_dead(segment, segment->slot_of[rank]))
-            continue;
-        snprintf(reason, sizeof reason, "rank %d (pid %d) ended during the set-up", rank,
-                 record_of(b, rank)->pid);
-        decline(b, 1, reason);
-        return 1;
-    }
-    return 0;
-}
-
-/* Every pair must be wanted: one NVLink anywhere, and NCCL has the better plan. */
-static int links_pass(struct ips_bringup *b)
-{
-    char reason[IPS_REASON_BYTES];
-    for (int i = 0; i < b->meeting.segment.nranks; i++) {
-        if (i == b->meeting.segment.rank)
-            continue;
-        enum ips_link_verdict verdict =
-            ips_link_judge(b->device, record_of(b, i), &b->config, reason);
-        if (verdict == IPS_LINK_USABLE)
-            continue;
-        decline(b, verdict == IPS_LINK_BROKEN, reason);
-        return 0;
-    }
-    return 1;
-}
-
-/* As rank 0 sees it. */
-static enum ips_link link_class(const struct ips_bringup *b)
-{
-    const struct ips_record *records[IPS_MAX_RANKS];
-    for (int rank = 0; rank < b->meeting.segment.nranks; rank++)
-        records[rank] = record_of(b, rank);
-    return ips_link_classify(records, b->meeting.segment.nranks);
-}
-
-static void open_peers(struct ips_bringup *b)
-{
-    const struct ips_gpu_api *gpu = b->device->gpu;
-    int pushed = 0;
-    if (!ips_rendezvous_reached(&b->meeting, IPS_RECORD_EXPORTED) || !links_pass(b))
-        return;
-    if (ips_gpu_enter(gpu, b->device->context, &pushed)) {
-        decline(b, 1, "the device's context cannot be entered");
-        return;
-    }
-    int error = ips_slab_open_peers(&b->slab, &b->meeting.segment, b->refusal);
-    if (!error) {
-        const struct ips_guard_keys keys = b->meeting.first.keys;
-        error = gpu->cuMemcpyHtoDAsync(b->slab.own + offsetof(struct ips_head, keys),
-                                       &keys, sizeof keys, b->stream);
-        if (!error)
-            error = gpu->cuStreamSynchronize(b->stream);
-        if (error)
-            snprintf(b->refusal, sizeof b->refusal, "cannot write to device memory: %s",
-                     ips_gpu_error(error));
-    }
-    ips_gpu_leave(gpu, pushed);
-    if (!error) {
-        if (b->meeting.segment.rank == 0)
-            ips_rendezvous_offer(&b->meeting, link_class(b), &b->config.planner);
-        advance(b, IPS_RECORD_OPENED, PROBE);
-        return;
-    }
-    b->refused_ns = ips_rendezvous_age_ns(&b->meeting);
-    b->phase = REFUSED;
-}
-
-/* The memory of a process goes first when it ends; that it has ended is seen soon after. */
-static void refused(struct ips_bringup *b)
-{
-    const uint64_t age_ns = ips_rendezvous_age_ns(&b->meeting) - b->refused_ns;
-    if (!blame_dead(b) && age_ns > REFUSED_LIMIT_NS)
-        decline(b, 1, b->refusal);
-}
-
-static void start_probe(struct ips_bringup *b)
-{
-    const struct ips_gpu_api *gpu = b->device->gpu;
-    int pushed = 0;
-    if (!ips_rendezvous_reached(&b->meeting, IPS_RECORD_OPENED))
-        return;
-    struct ips_probe_args args = {
-        .control = (struct ips_control *)(uintptr_t)b->slab.control_device,
-        .seed = b->meeting.first.probe_seed,
-        .deadline_ns = PROBE_DEADLINE_NS,
-        .rank = (uint32_t)b->meeting.segment.rank,
-        .nranks = (uint32_t)b->meeting.segment.nranks,
-    };
-    for (int rank = 0; rank < b->meeting.segment.nranks; rank++)
-        args.mailbox[rank] = (void *)(uintptr_t)b->slab.mailbox[rank];
-    void *parameters[] = {&args};
-    int error = ips_gpu_enter(gpu, b->device->context, &pushed);
-    if (!error)
-        error = IPS_GPU(gpu, cuLaunchKernel(b->device->probe, 1, 1, 1, IPS_PROBE_THREADS, 1,
-                                            1, 0, b->stream, parameters, NULL));
-    ips_gpu_leave(gpu, pushed);
-    if (error)
-        decline(b, 1, "the link probe cannot be started");
-    else
-        b->phase = VERIFY;
+        b->phase = LOAD;
 }
 
 /* Everything that can fail here is done before this rank votes. */
@@ -273,7 +130,7 @@ static void make_engine(struct ips_bringup *b)
     int pushed = 0, error = !engine;
     if (!error) {
         engine->device = b->device;
-        engine->channels = b->meeting.first.channels;
+        engine->channels = channels_of(b);
         engine->link = b->meeting.agreed.link;
         engine->watch.report_s = b->config.report_s;
         engine->watch.timeout_s = b->config.timeout_s;
@@ -295,39 +152,32 @@ static void make_engine(struct ips_bringup *b)
     b->engine = engine;
 }
 
-/* The probe ends by itself, by its deadline at the latest. */
-static void verify_probe(struct ips_bringup *b)
+static void prepare_vote(struct ips_bringup *b)
+{
+    if (!ips_rendezvous_accept(&b->meeting, b->host, &b->config.planner))
+        return;
+    make_engine(b);
+    if (b->engine)
+        ips_bringup_advance(b, IPS_RECORD_VOTED, VOTE);
+    else
+        decline(b, 1, "no memory, thread or event for the engine");
+}
+
+/* All have probed, and all look at what all have found: all choose alike. */
+static void choose(struct ips_bringup *b)
 {
     char reason[IPS_REASON_BYTES];
-    const int rank = b->meeting.segment.rank;
-    if (!__atomic_load_n(&b->slab.control->probe_done, __ATOMIC_ACQUIRE)) {
-        if (ips_rendezvous_age_ns(&b->meeting) > PROBE_LIMIT_NS)
-            decline(b, 1, "the link probe does not end");
+    if (!ips_rendezvous_reached(&b->meeting,
+                                b->host ? IPS_RECORD_HOST_PROBED : IPS_RECORD_PROBED))
         return;
-    }
-    uint32_t bad = b->slab.control->probe_bad;
-    if (!bad) {
-        if (!ips_rendezvous_accept(&b->meeting, &b->config.planner))
-            return;
-        make_engine(b);
-        if (!b->engine) {
-            decline(b, 1, "no memory, thread or event for the engine");
-            return;
-        }
-        advance(b, IPS_RECORD_VOTED, VOTE);
-        return;
-    }
-    if (blame_dead(b))
-        return;
-    int peer = __builtin_ctz(bad); /* written by a device: believed only as far as a rank */
-    if (peer >= b->meeting.segment.nranks)
-        peer = rank;
-    snprintf(
-        reason, sizeof reason,
-        "what rank %d (GPU %.31s) writes to rank %d (GPU %.31s) does not arrive within "
-        "0.5 s: a link that drops writes (see ACS and IOMMU, iommu=pt), or a busy GPU",
-        peer, record_of(b, peer)->bus_id, rank, own(b)->bus_id);
-    decline(b, 1, reason);
+    const enum ips_refusal refused =
+        b->host ? IPS_REFUSES_NOT : ips_rendezvous_refused(&b->meeting, reason);
+    if (refused == IPS_REFUSES_NOT)
+        prepare_vote(b);
+    else if (b->meeting.first.transport == IPS_TRANSPORT_IPC)
+        ips_rendezvous_decline_as(&b->meeting, refused == IPS_REFUSES_BY_FAULT, reason);
+    else
+        ips_bringup_begin_host(b);
 }
 
 static void vote(struct ips_bringup *b)
@@ -341,11 +191,18 @@ static void vote(struct ips_bringup *b)
 static void step(struct ips_bringup *b)
 {
     static void (*const steps[])(struct ips_bringup *) = {
-        [COMPLETE] = complete, [NUMBER] = number,   [EXPORT] = export_slab,
-        [OPEN] = open_peers,   [REFUSED] = refused, [PROBE] = start_probe,
-        [VERIFY] = verify_probe, [VOTE] = vote,
+        [COMPLETE] = complete,
+        [NUMBER] = number,
+        [LOAD] = ips_bringup_load,
+        [EXPORT] = ips_bringup_export,
+        [OPEN] = ips_bringup_open,
+        [OPEN_HOST] = ips_bringup_open_host,
+        [PROBE] = ips_bringup_probe,
+        [VERIFY] = ips_bringup_verify,
+        [CHOOSE] = choose,
+        [VOTE] = vote,
     };
-    const struct ips_gpu_api *gpu = b->phase >= EXPORT ? ips_gpu() : NULL;
+    const struct ips_gpu_api *gpu = b->phase >= LOAD ? ips_gpu() : NULL;
     int mode = GPU_CAPTURE_MODE_RELAXED;
     if (gpu)
         gpu->cuThreadExchangeStreamCaptureMode(&mode);
@@ -354,16 +211,30 @@ static void step(struct ips_bringup *b)
         gpu->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
+static void tell_agreed(const struct ips_bringup *b)
+{
+    char reason[IPS_REASON_BYTES];
+    ips_log(IPS_LOG_INFO, "rank %d of %d: the engine serves this communicator (GPU %s)%s",
+            rank_of(b), ranks_of(b), b->device->bus_id, b->host ? ", host memory" : "");
+    if (b->config.transport != b->meeting.first.transport)
+        ips_log(IPS_LOG_WARN,
+                "rank %d: IPCSHIM_TRANSPORT differs from rank 0's, which is used",
+                rank_of(b));
+    const enum ips_refusal refused = ips_rendezvous_refused(&b->meeting, reason);
+    if (b->host && refused != IPS_REFUSES_NOT)
+        ips_log(ips_rendezvous_level(&b->meeting, refused == IPS_REFUSES_BY_FAULT),
+                "AllReduce of this communicator of %d ranks goes through host memory: %s; "
+                "IPCSHIM_TRANSPORT=host does so without trying",
+                ranks_of(b), reason);
+}
+
 enum ips_bringup_state ips_bringup_poll(struct ips_bringup *b)
 {
     if (b->phase > WAIT_START && b->phase < DECIDED) {
         if (!ips_rendezvous_declined(&b->meeting))
             step(b);
         if (b->meeting.outcome == IPS_BRINGUP_AGREED)
-            ips_log(IPS_LOG_INFO,
-                    "rank %d of %d: the engine serves this communicator (GPU %s)",
-                    b->meeting.segment.rank, b->meeting.segment.nranks,
-                    b->device->bus_id);
+            tell_agreed(b);
         if (b->meeting.outcome != IPS_BRINGUP_PENDING)
             b->phase = DECIDED;
     }

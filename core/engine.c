@@ -54,12 +54,14 @@ int ips_engine_error(const struct ips_engine *engine)
 static int launch(struct ips_engine *engine, const struct ips_allreduce *call)
 {
     const int n = engine->segment.nranks;
+    const unsigned channels =
+        call->channels < engine->channels ? call->channels : engine->channels;
     const unsigned element = ips_element_bytes(call->type);
     struct ips_allreduce_args args = {
         .in = call->in,
         .out = call->out,
         .count = call->count,
-        .head = (struct ips_head *)(uintptr_t)engine->slab.own,
+        .head = (struct ips_head *)(uintptr_t)engine->slab.head,
         .control = (struct ips_control *)(uintptr_t)engine->slab.control_device,
         .rank = (uint32_t)engine->segment.rank,
         .nranks = (uint32_t)n,
@@ -74,8 +76,8 @@ static int launch(struct ips_engine *engine, const struct ips_allreduce *call)
     }
     void *parameters[] = {&args};
     return IPS_GPU(engine->device->gpu,
-                   cuLaunchKernel(engine->device->kernels[call->variant], call->channels, 1,
-                                  1, call->threads, 1, 1, 0, call->stream, parameters,
+                   cuLaunchKernel(engine->device->kernels[call->variant], channels, 1, 1,
+                                  call->threads, 1, 1, 0, call->stream, parameters,
                                   NULL));
 }
 
@@ -102,7 +104,7 @@ int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *
     *ret_captured = 0;
     if (ips_engine_error(engine))
         return -EIO;
-    if (call->channels > engine->channels || call->threads > ips_variant_max_threads((int)call->variant))
+    if (!call->channels || call->threads > ips_variant_max_threads((int)call->variant))
         return -EINVAL;
     if (!call->count)
         return 0;
@@ -176,12 +178,12 @@ static int quiet(struct ips_engine *engine, gpu_stream stream)
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;
     struct ips_head head;
-    if (gpu->cuMemcpyDtoHAsync(&head, engine->slab.own, sizeof head, stream) ||
+    if (gpu->cuMemcpyDtoHAsync(&head, engine->slab.head, sizeof head, stream) ||
         gpu->cuStreamSynchronize(stream))
         return 0;
     for (unsigned channel = 0; channel < engine->channels; channel++) {
         struct ips_word credit[IPS_PROTOS];
-        gpu_ptr at = engine->slab.mailbox[engine->segment.rank] +
+        gpu_ptr at = engine->slab.exported +
                      sizeof(struct ips_mailbox) + channel * sizeof(struct ips_channel) +
                      offsetof(struct ips_channel, credit);
         if (gpu->cuMemcpyDtoHAsync(credit, at, sizeof credit, stream) ||
@@ -216,11 +218,13 @@ static int successor_left(const struct ips_engine *engine)
 }
 
 /* Whether the peers write no more, within two seconds: a process that ends right after
- * this takes its memory along. */
+ * this takes its device memory along. Host memory stays for as long as a peer maps it. */
 static int left_alone(struct ips_engine *engine)
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;
     gpu_stream stream;
+    if (!engine->slab.exported)
+        return 1;
     if (gpu->cuStreamCreate(&stream, GPU_STREAM_NON_BLOCKING))
         return 0;
     int done = 0;

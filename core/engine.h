@@ -109,7 +109,7 @@ struct ips_allreduce {
     enum ips_type type;
     enum ips_op op;
     enum ips_variant variant;
-    unsigned channels; /* 1 to the config's */
+    unsigned channels; /* from 1 on; at most the config's, and a link's, are used */
     unsigned threads;  /* per channel: a multiple of 32, see ips_variant_max_threads() */
     gpu_stream stream;
 };

@@ -7,7 +7,7 @@
 
 enum { CAPS_READ = 0, CAPS_WRITE = 1, CAPS_NVLINK = 2, STATUS_OK = 0 };
 
-static enum ips_link_verdict judge_nvml(const struct ips_device *device, const char *peer,
+static enum ips_verdict judge_nvml(const struct ips_device *device, const char *peer,
                                         const struct ips_bringup_config *config,
                                         char *ret_reason)
 {
@@ -16,18 +16,18 @@ static enum ips_link_verdict judge_nvml(const struct ips_device *device, const c
     if (!nvml || nvml->nvmlDeviceGetHandleByPciBusId(device->bus_id, &a) ||
         nvml->nvmlDeviceGetHandleByPciBusId(peer, &b)) {
         if (config->links_any)
-            return IPS_LINK_USABLE;
+            return IPS_VERDICT_USABLE;
         snprintf(ret_reason, IPS_REASON_BYTES,
                  "NVML cannot judge the link %s to %s; IPCSHIM_LINKS=any takes it",
                  device->bus_id, peer);
-        return IPS_LINK_UNWANTED;
+        return IPS_VERDICT_UNWANTED;
     }
     int status = -1;
     if (!config->links_any && !nvml->nvmlDeviceGetP2PStatus(a, b, CAPS_NVLINK, &status) &&
         status == STATUS_OK) {
         snprintf(ret_reason, IPS_REASON_BYTES,
                  "NVLink between %s and %s: NCCL is at home there", device->bus_id, peer);
-        return IPS_LINK_UNWANTED;
+        return IPS_VERDICT_UNWANTED;
     }
     for (int caps = CAPS_READ; caps <= CAPS_WRITE; caps++) {
         status = -1;
@@ -36,28 +36,28 @@ static enum ips_link_verdict judge_nvml(const struct ips_device *device, const c
         snprintf(ret_reason, IPS_REASON_BYTES,
                  "NVML reports no peer-to-peer %s between %s and %s (status %d)",
                  caps == CAPS_READ ? "reads" : "writes", device->bus_id, peer, status);
-        return IPS_LINK_BROKEN;
+        return IPS_VERDICT_BROKEN;
     }
-    return IPS_LINK_USABLE;
+    return IPS_VERDICT_USABLE;
 }
 
-enum ips_link_verdict ips_link_judge(const struct ips_device *device,
+enum ips_verdict ips_link_judge(const struct ips_device *device,
                                      const struct ips_record *peer,
                                      const struct ips_bringup_config *config,
                                      char *ret_reason)
 {
     if (!memcmp(&device->uuid, &peer->uuid, sizeof peer->uuid))
-        return IPS_LINK_USABLE;
+        return IPS_VERDICT_USABLE;
     if (config->p2p_disabled) {
         snprintf(ret_reason, IPS_REASON_BYTES,
-                 "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it");
-        return IPS_LINK_UNWANTED;
+                 "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer-to-peer");
+        return IPS_VERDICT_FORBIDDEN;
     }
     char bus_id[sizeof peer->bus_id];
     memcpy(bus_id, peer->bus_id, sizeof bus_id);
     bus_id[sizeof bus_id - 1] = 0;
-    enum ips_link_verdict verdict = judge_nvml(device, bus_id, config, ret_reason);
-    if (verdict != IPS_LINK_USABLE)
+    enum ips_verdict verdict = judge_nvml(device, bus_id, config, ret_reason);
+    if (verdict != IPS_VERDICT_USABLE)
         return verdict;
     int ordinal, can = 1;
     gpu_device other;
@@ -65,10 +65,10 @@ enum ips_link_verdict ips_link_judge(const struct ips_device *device,
         !device->gpu->cuDeviceGet(&other, ordinal))
         device->gpu->cuDeviceCanAccessPeer(&can, device->device, other);
     if (can)
-        return IPS_LINK_USABLE;
+        return IPS_VERDICT_USABLE;
     snprintf(ret_reason, IPS_REASON_BYTES,
              "the driver reports no peer access from %s to %s", device->bus_id, bus_id);
-    return IPS_LINK_BROKEN;
+    return IPS_VERDICT_BROKEN;
 }
 
 static int has_nvlink(const struct ips_record *one, const struct ips_record *other)

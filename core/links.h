@@ -9,15 +9,16 @@
 #include "core/engine.h"
 #include "core/segment.h"
 
-enum ips_link_verdict {
-    IPS_LINK_USABLE,
-    IPS_LINK_UNWANTED, /* a choice: NVLink is left to NCCL, or the user said no */
-    IPS_LINK_BROKEN,   /* a fault: peer access is missing */
+enum ips_verdict {
+    IPS_VERDICT_USABLE,
+    IPS_VERDICT_UNWANTED,  /* NVLink, or NVML can't tell: left to NCCL */
+    IPS_VERDICT_FORBIDDEN, /* the user wants no peer-to-peer */
+    IPS_VERDICT_BROKEN,    /* a fault: peer access is missing */
 };
 
 /* The link from `device` to the GPU of `peer`. The reason for a no goes to
  * ret_reason[IPS_REASON_BYTES]. Two ranks on one GPU are always usable. */
-enum ips_link_verdict ips_link_judge(const struct ips_device *device,
+enum ips_verdict ips_link_judge(const struct ips_device *device,
                                      const struct ips_record *peer,
                                      const struct ips_bringup_config *config,
                                      char *ret_reason);

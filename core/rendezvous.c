@@ -53,6 +53,7 @@ int ips_rendezvous_join(struct ips_rendezvous *r, const struct ips_bringup_confi
     record->channels = config->channels;
     record->verify = config->verify != 0;
     record->can_verify = config->can_verify != 0;
+    record->transport = config->transport;
     ips_record_identify(record);
     error = fill_random(&record->keys, sizeof record->keys);
     if (!error)
@@ -85,6 +86,38 @@ void ips_rendezvous_begin(struct ips_rendezvous *r, int nranks, int rank)
     ips_segment_unlink(&r->segment); /* all who will ever come have come */
 }
 
+void ips_rendezvous_refuse(struct ips_rendezvous *r, enum ips_refusal refusal,
+                           const char *reason)
+{
+    struct ips_record *record = ips_rendezvous_own(r);
+    snprintf(record->refusal, sizeof record->refusal, "rank %d: %.*s", r->segment.rank,
+             IPS_REASON_BYTES - 32, reason);
+    __atomic_store_n(&record->refused, (uint32_t)refusal, __ATOMIC_RELEASE);
+}
+
+enum ips_refusal ips_rendezvous_refused(const struct ips_rendezvous *r, char *ret_reason)
+{
+    const struct ips_record *found = NULL;
+    uint32_t how = IPS_REFUSES_NOT;
+    for (int rank = 0; rank < r->segment.nranks; rank++) {
+        const struct ips_record *record = ips_segment_record(&r->segment, rank);
+        const uint32_t refused = __atomic_load_n(&record->refused, __ATOMIC_ACQUIRE);
+        const int knows =
+            refused == IPS_REFUSES_BY_CHOICE || refused == IPS_REFUSES_BY_FAULT;
+        if (refused == IPS_REFUSES_NOT || (found && !knows))
+            continue;
+        found = record;
+        how = refused;
+        if (knows)
+            break;
+    }
+    if (found && ret_reason)
+        ips_record_refusal(found, ret_reason);
+    if (!found || how == IPS_REFUSES_BY_CHOICE)
+        return (enum ips_refusal)how;
+    return IPS_REFUSES_BY_FAULT;
+}
+
 /* The lowest living rank of this communicator on this host tells a fault to the user; one
  * whose number is not known yet counts as lower by its slot. */
 static int lowest_here(const struct ips_rendezvous *r)
@@ -98,6 +131,11 @@ static int lowest_here(const struct ips_rendezvous *r)
             return 0;
     }
     return 1;
+}
+
+enum ips_log_level ips_rendezvous_level(const struct ips_rendezvous *r, int fault)
+{
+    return fault && lowest_here(r) ? IPS_LOG_WARN : IPS_LOG_INFO;
 }
 
 /* The end of every set-up that did not succeed, with the reason of the rank that decided.
@@ -115,17 +153,24 @@ static void end_declined(struct ips_rendezvous *r, uint32_t outcome)
                  "the shared segment holds a foreign outcome");
     }
     r->outcome = IPS_BRINGUP_DECLINED;
-    ips_log(fault && lowest_here(r) ? IPS_LOG_WARN : IPS_LOG_INFO,
+    ips_log(ips_rendezvous_level(r, fault),
             "NCCL serves this communicator of %d ranks: %s", r->segment.nranks,
             r->reason);
 }
 
 void ips_rendezvous_decline(struct ips_rendezvous *r, int fault, const char *reason)
 {
+    char text[IPS_REASON_BYTES];
+    snprintf(text, sizeof text, "rank %d: %.*s", ips_rendezvous_own(r)->rank,
+             IPS_REASON_BYTES - 32, reason);
+    ips_rendezvous_decline_as(r, fault, text);
+}
+
+void ips_rendezvous_decline_as(struct ips_rendezvous *r, int fault, const char *reason)
+{
     struct ips_record *record = ips_rendezvous_own(r);
     record->fault = (uint32_t)fault;
-    snprintf(record->reason, sizeof record->reason, "rank %d: %.*s", record->rank,
-             IPS_REASON_BYTES - 32, reason);
+    snprintf(record->reason, sizeof record->reason, "%s", reason);
     uint32_t outcome =
         ips_segment_decide(&r->segment, IPS_OUTCOME_DECLINED + (uint32_t)r->segment.slot);
     if (outcome == IPS_OUTCOME_AGREED && r->mine.state == IPS_RECORD_VOTED)
@@ -166,7 +211,8 @@ static const char *flaw_of(const struct ips_record *mine, const struct ips_recor
         memcmp(record->key, mine->key, mine->key_bytes))
         return "a record of another communicator";
     if (record->settings_bytes != mine->settings_bytes || record->channels < 1 ||
-        record->channels > IPS_MAX_CHANNELS)
+        record->channels > IPS_MAX_CHANNELS ||
+        record->transport < IPS_TRANSPORT_AUTO || record->transport > IPS_TRANSPORT_HOST)
         return "settings of another kind";
     return NULL;
 }
@@ -246,13 +292,16 @@ void ips_rendezvous_offer(struct ips_rendezvous *r, enum ips_link link,
     memcpy(record->plan, plan, bytes);
 }
 
-int ips_rendezvous_accept(struct ips_rendezvous *r, const struct ips_planner *planner)
+int ips_rendezvous_accept(struct ips_rendezvous *r, int host,
+                          const struct ips_planner *planner)
 {
     struct ips_agreed *agreed = &r->agreed;
     const struct ips_record *record = ips_segment_record(&r->segment, 0);
-    const uint32_t link = record->link, bytes = record->plan_bytes;
+    const uint32_t link = __atomic_load_n(&record->link, __ATOMIC_RELAXED);
+    const uint32_t bytes = __atomic_load_n(&record->plan_bytes, __ATOMIC_RELAXED);
     memcpy(agreed->settings, r->first.settings, r->mine.settings_bytes);
-    if (link < IPS_LINKS && bytes <= sizeof agreed->plan) {
+    if (link < IPS_LINKS && (link == IPS_LINK_HOST) == host &&
+        bytes <= sizeof agreed->plan) {
         agreed->link = (enum ips_link)link;
         agreed->plan_bytes = bytes;
         memcpy(agreed->plan, record->plan, bytes);
@@ -281,8 +330,9 @@ int ips_rendezvous_reached(struct ips_rendezvous *r, enum ips_record_state state
     }
     if (behind < 0)
         return 1;
-    /* A rank may still be in NCCL's init, or load kernels: it has until the end. */
-    const int slow = r->seen[behind] <= IPS_RECORD_LOADING;
+    /* A rank may still be in NCCL's init, load kernels, or clear memory of a GPU that is
+     * busy: it has until the end. */
+    const int slow = r->seen[behind] <= IPS_RECORD_LOADED;
     const struct ips_record *record = ips_segment_slot(&r->segment, behind);
     if (ips_segment_dead(&r->segment, behind))
         snprintf(reason, sizeof reason, "rank %d (pid %d) ended during the set-up",

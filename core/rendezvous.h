@@ -8,6 +8,7 @@
 #define IPS_CORE_RENDEZVOUS_H
 
 #include "core/engine.h"
+#include "core/log.h"
 #include "core/segment.h"
 
 struct ips_rendezvous {
@@ -44,9 +45,18 @@ int ips_rendezvous_reached(struct ips_rendezvous *r, enum ips_record_state state
  * look. */
 void ips_rendezvous_offer(struct ips_rendezvous *r, enum ips_link link,
                           const struct ips_planner *planner);
-/* Takes rank 0's offer out of others' reach, into `agreed`. Whether it is sound; declines if
- * not. */
-int ips_rendezvous_accept(struct ips_rendezvous *r, const struct ips_planner *planner);
+/* Takes rank 0's offer, for host memory or not, out of others' reach, into `agreed`. Whether
+ * it is sound; declines if not. */
+int ips_rendezvous_accept(struct ips_rendezvous *r, int host,
+                          const struct ips_planner *planner);
+
+/* This rank can't use IPC. To be said before it advances to IPS_RECORD_PROBED. */
+void ips_rendezvous_refuse(struct ips_rendezvous *r, enum ips_refusal refusal,
+                           const char *reason);
+/* Whether a rank refuses IPC, by choice or by fault. Once all have probed: what the first of
+ * those says that know the cause, alike on all ranks. Its words go to
+ * ret_reason[IPS_REASON_BYTES], or NULL. */
+enum ips_refusal ips_rendezvous_refused(const struct ips_rendezvous *r, char *ret_reason);
 
 /* Says how far this rank has come. */
 void ips_rendezvous_advance(struct ips_rendezvous *r, enum ips_record_state state);
@@ -54,10 +64,16 @@ void ips_rendezvous_advance(struct ips_rendezvous *r, enum ips_record_state stat
 /* Declines for all, unless the outcome is decided already: then that holds. `fault`:
  * worth a warning to the user. */
 void ips_rendezvous_decline(struct ips_rendezvous *r, int fault, const char *reason);
+/* Likewise in words that name a rank themselves. */
+void ips_rendezvous_decline_as(struct ips_rendezvous *r, int fault, const char *reason);
 /* All ranks have voted yes. */
 void ips_rendezvous_agree(struct ips_rendezvous *r);
 /* Whether a peer has declined meanwhile. */
 int ips_rendezvous_declined(struct ips_rendezvous *r);
+
+/* At which level this rank tells the user what concerns all: one of them warns of a fault.
+ */
+enum ips_log_level ips_rendezvous_level(const struct ips_rendezvous *r, int fault);
 
 struct ips_record *ips_rendezvous_own(const struct ips_rendezvous *r);
 uint64_t ips_rendezvous_age_ns(const struct ips_rendezvous *r); /* since begin */

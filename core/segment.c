@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The meeting place of a communicator's ranks: one file in /dev/shm, a page for the
- * outcome, and per rank one for its record and one that its device writes.
+ * outcome, and per rank one for its record and one that its device writes; behind them
+ * the mailboxes, where those lie in host memory.
  *
  * Byte 0 of the file is locked, shared, by all who have mapped it, and byte 1 + slot by
  * who took the slot. The kernel gives up the locks of a process that ends, however it
@@ -25,6 +26,7 @@
  */
 #define CONTROLS ((size_t)(1 + IPS_SEGMENT_SLOTS) * IPS_RECORD_BYTES)
 #define SEGMENT_BYTES (CONTROLS + (size_t)IPS_SEGMENT_SLOTS * IPS_CONTROL_BYTES)
+#define MORE ((SEGMENT_BYTES + IPS_SEGMENT_PAGE - 1) / IPS_SEGMENT_PAGE * IPS_SEGMENT_PAGE)
 #define TAKEN 64
 #define FAILED 128
 #define FOREIGN 65536 /* more ranks than a host can have */
@@ -83,11 +85,11 @@ static int refuse(char *ret_reason, int error, const char *what, const char *nam
     return -error;
 }
 
-static int reserve(int fd, size_t bytes)
+static int reserve(int fd, size_t at, size_t bytes)
 {
     int error;
     do
-        error = posix_fallocate(fd, 0, (off_t)bytes);
+        error = posix_fallocate(fd, (off_t)at, (off_t)bytes);
     while (error == EINTR);
     return error;
 }
@@ -109,7 +111,7 @@ static int open_file(const char *name, size_t bytes, char *ret_reason)
         error = refuse(ret_reason, EEXIST, "it belongs to another user", name);
     else if (status.st_size && (size_t)status.st_size != bytes)
         error = refuse(ret_reason, EEXIST, "it has another size", name);
-    else if ((error = reserve(fd, bytes)))
+    else if ((error = reserve(fd, 0, bytes)))
         error = refuse(ret_reason, error, "cannot reserve shared memory", name);
     if (!error)
         return fd;
@@ -296,6 +298,40 @@ void ips_segment_close(struct ips_segment *segment)
     segment->base = NULL;
 }
 
+int ips_segment_map_more(const struct ips_segment *segment, size_t bytes, char **ret_base,
+                         char *ret_reason)
+{
+    void *base = MAP_FAILED;
+    int error = EBADF;
+    if (has_file(segment)) {
+        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd,
+                    (off_t)MORE);
+        error = errno;
+    }
+    if (base == MAP_FAILED) {
+        snprintf(ret_reason, IPS_REASON_BYTES,
+                 "cannot map %zu bytes of shared memory: %s", bytes,
+                 error == EBADF ? "the program has closed a descriptor that is not its own"
+                                : strerror(error));
+        return -error;
+    }
+    madvise(base, bytes, MADV_DONTFORK);
+    *ret_base = base;
+    return 0;
+}
+
+int ips_segment_reserve_more(const struct ips_segment *segment, size_t at, size_t bytes,
+                             char *ret_reason)
+{
+    int error = has_file(segment) ? reserve(segment->fd, MORE + at, bytes) : EBADF;
+    if (error)
+        snprintf(ret_reason, IPS_REASON_BYTES,
+                 "cannot reserve %zu bytes of shared memory: %s; make room in /dev/shm "
+                 "(docker: --shm-size=1g)",
+                 bytes, strerror(error));
+    return -error;
+}
+
 struct ips_record *ips_segment_slot(const struct ips_segment *segment, int slot)
 {
     return (struct ips_record *)(segment->base + (size_t)(1 + slot) * IPS_RECORD_BYTES);
@@ -424,13 +460,23 @@ int ips_record_own_process(const struct ips_record *record)
            !memcmp(token, record->process, sizeof token);
 }
 
-void ips_record_reason(const struct ips_record *record, char *ret_reason)
+static void copy_printable(const char *text, char *ret_reason)
 {
-    memcpy(ret_reason, record->reason, IPS_REASON_BYTES);
+    memcpy(ret_reason, text, IPS_REASON_BYTES);
     ret_reason[IPS_REASON_BYTES - 1] = 0;
     for (char *at = ret_reason; *at; at++)
         if ((unsigned char)*at < ' ' || *at == 0x7f)
             *at = '?';
+}
+
+void ips_record_reason(const struct ips_record *record, char *ret_reason)
+{
+    copy_printable(record->reason, ret_reason);
+}
+
+void ips_record_refusal(const struct ips_record *record, char *ret_reason)
+{
+    copy_printable(record->refusal, ret_reason);
 }
 
 /* Its lock tells where its pid does not: in another pid namespace, or of a process that

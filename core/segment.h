@@ -19,15 +19,31 @@
 #define IPS_RECORD_VERSION 3u
 #define IPS_VERSION_BYTES 16
 
-/* How far a rank's set-up has come. Only ever grows; written by its rank. */
+/* How far a rank's set-up has come. Only ever grows; written by its rank. The ranks first
+ * try CUDA IPC; each goes on to IPS_RECORD_PROBED also where it fails, and says so in
+ * `refused` before. Then all look at all, and vote if nobody refuses; else they take host
+ * memory, or decline. */
 enum ips_record_state {
     IPS_RECORD_NONE,
-    IPS_RECORD_PRESENT,  /* who: filled in before NCCL's init */
-    IPS_RECORD_LOADING,  /* init is complete; the device code is being loaded */
-    IPS_RECORD_EXPORTED, /* slab allocated, cleared and exported */
-    IPS_RECORD_OPENED,   /* the neighbours' slabs are mapped */
-    IPS_RECORD_VOTED,    /* the probe passed */
-    IPS_RECORD_CLOSED,   /* the neighbours' slabs are no longer mapped, or never were */
+    IPS_RECORD_PRESENT,     /* who: filled in before NCCL's init */
+    IPS_RECORD_LOADING,     /* init is complete; the device code is being loaded */
+    IPS_RECORD_LOADED,      /* its GPU is known */
+    IPS_RECORD_EXPORTED,    /* mailbox allocated, cleared and exported */
+    IPS_RECORD_OPENED,      /* the peers' mailboxes are mapped */
+    IPS_RECORD_PROBED,      /* the probe over IPC is over */
+    IPS_RECORD_HOST_READY,  /* mailbox in host memory allocated; no peer's is mapped by IPC */
+    IPS_RECORD_HOST_OPENED, /* all mailboxes in host memory are mapped */
+    IPS_RECORD_HOST_PROBED, /* the probe over host memory passed */
+    IPS_RECORD_VOTED,       /* yes */
+    IPS_RECORD_CLOSED,      /* the peers' mailboxes are no longer mapped, or never were */
+};
+
+/* Whether IPC works for a rank. */
+enum ips_refusal {
+    IPS_REFUSES_NOT,
+    IPS_REFUSES_BY_CHOICE, /* the user's */
+    IPS_REFUSES_BY_FAULT,
+    IPS_REFUSES_AFTER_OTHERS, /* a fault that may be another's: its peers fell silent */
 };
 
 struct ips_record {
@@ -51,12 +67,15 @@ struct ips_record {
     uint64_t probe_seed;        /* rank 0's are used */
     struct ips_guard_keys keys; /* likewise */
 
-    /* From IPS_RECORD_EXPORTED on. */
+    /* From IPS_RECORD_LOADED on. */
     struct gpu_uuid uuid;
     char bus_id[32];
-    int32_t ordinal; /* of the device, meaningful in its own process */
-    uint32_t pad;
-    uint64_t slab; /* address, likewise */
+    int32_t ordinal;  /* of the device, meaningful in its own process */
+    uint32_t refused; /* enum ips_refusal; final from IPS_RECORD_PROBED on */
+    char refusal[IPS_REASON_BYTES]; /* why, with `refused` */
+
+    /* From IPS_RECORD_EXPORTED on, if not refused. */
+    uint64_t mailbox; /* address, meaningful in its own process */
     struct gpu_ipc_handle handle;
 
     /* Before this rank declines for all, or fails the agreed engine for all. */
@@ -71,7 +90,8 @@ struct ips_record {
     uint32_t verify;     /* calls are to be verified; rank 0's is used */
     uint32_t can_verify; /* as far as this rank goes; all must */
 
-    /* Of rank 0, before it says that its probe is over. */
+    int32_t transport; /* enum ips_transport; rank 0's is used */
+    /* Of rank 0, before IPS_RECORD_PROBED or IPS_RECORD_HOST_READY. */
     uint32_t link; /* enum ips_link */
     uint32_t plan_bytes;
     unsigned char plan[IPS_PLAN_BYTES];
@@ -85,6 +105,9 @@ enum {
     IPS_OUTCOME_AGREED = 1,
     IPS_OUTCOME_DECLINED = 2 /* + slot */
 };
+
+/* A multiple of every page size. */
+#define IPS_SEGMENT_PAGE ((size_t)64 << 10)
 
 /* A slot is a place for a record; ranks take them as they come, since a rank that splits
  * a communicator does not know its new number yet. */
@@ -113,6 +136,15 @@ void ips_segment_unlink_all(void);
 void ips_segment_sweep_names(void);
 void ips_segment_close(struct ips_segment *segment);
 
+/* Memory of the file beyond records and control pages: all ranks that map it share it. The
+ * mapping is the caller's, outlives the segment, and may be touched only where somebody
+ * has reserved it. Both: 0 or a negative errno, with the cause in
+ * ret_reason[IPS_REASON_BYTES]. */
+int ips_segment_map_more(const struct ips_segment *segment, size_t bytes, char **ret_base,
+                         char *ret_reason);
+int ips_segment_reserve_more(const struct ips_segment *segment, size_t at, size_t bytes,
+                             char *ret_reason);
+
 /* The record in a slot, and that of a rank once slot_of is known. */
 struct ips_record *ips_segment_slot(const struct ips_segment *segment, int slot);
 struct ips_record *ips_segment_record(const struct ips_segment *segment, int rank);
@@ -136,6 +168,8 @@ int ips_segment_fail(const struct ips_segment *segment);
 
 /* The reason in the record, as one printable line. ret_reason[IPS_REASON_BYTES]. */
 void ips_record_reason(const struct ips_record *record, char *ret_reason);
+/* Likewise why it refuses IPC. */
+void ips_record_refusal(const struct ips_record *record, char *ret_reason);
 
 /* Fills in who this process is. */
 void ips_record_identify(struct ips_record *record);

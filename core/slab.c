@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocation, export and mapping of slabs, and their end. */
+/* Allocation, export and mapping of an engine's memory, and its end. */
 #include "core/slab.h"
 
 #include <errno.h>
@@ -12,12 +12,12 @@
 
 /* Smaller allocations share a 2 MiB block, and an exported handle would expose it whole.
  */
-#define SLAB_MIN_BYTES ((size_t)2 << 20)
+#define EXPORT_MIN_BYTES ((size_t)2 << 20)
 
 struct retired {
     struct ips_device *device;
-    gpu_ptr own;
-    size_t bytes;
+    gpu_ptr head, exported; /* or 0 */
+    size_t exported_bytes;
     struct ips_segment segment;
     struct retired *next;
 };
@@ -53,7 +53,7 @@ static int create_memory(struct ips_slab *slab, struct ips_control *control,
                          gpu_stream stream)
 {
     const struct ips_gpu_api *gpu = slab->device->gpu;
-    int error = gpu->cuMemAlloc(&slab->own, slab->bytes);
+    int error = gpu->cuMemAlloc(&slab->head, IPS_HEAD_BYTES);
     if (error)
         return error;
     memset(control, 0, IPS_CONTROL_BYTES);
@@ -64,49 +64,75 @@ static int create_memory(struct ips_slab *slab, struct ips_control *control,
         error = gpu->cuMemHostGetDevicePointer(&slab->control_device, control, 0);
     }
     if (!error)
-        error = gpu->cuMemsetD8Async(slab->own, 0, slab->bytes, stream);
+        error = gpu->cuMemsetD8Async(slab->head, 0, IPS_HEAD_BYTES, stream);
     if (!error)
         error = gpu->cuStreamSynchronize(stream);
     return error;
 }
 
-int ips_slab_create(struct ips_slab *slab, struct ips_device *device, unsigned channels,
+int ips_slab_create(struct ips_slab *slab, struct ips_device *device,
                     struct ips_control *control, uint64_t mem_max, gpu_stream stream,
                     char *ret_reason)
 {
     memset(slab, 0, sizeof *slab);
     slab->device = device;
-    slab->bytes = IPS_HEAD_BYTES + IPS_MAILBOX_BYTES(channels);
-    if (slab->bytes < SLAB_MIN_BYTES)
-        slab->bytes = SLAB_MIN_BYTES;
-    int error = reserve(slab->bytes, mem_max, ret_reason);
+    int error = reserve(IPS_HEAD_BYTES, mem_max, ret_reason);
     if (error)
         return error;
     error = create_memory(slab, control, stream);
     if (!error)
         return 0;
     snprintf(ret_reason, IPS_REASON_BYTES,
-             "cannot allocate %zu bytes of device memory, or register a page of the "
+             "cannot allocate %d bytes of device memory, or register a page of the "
              "host's: %s",
-             slab->bytes, ips_gpu_error(error));
+             IPS_HEAD_BYTES, ips_gpu_error(error));
     if (slab->control)
         device->gpu->cuMemHostUnregister(slab->control);
-    if (slab->own)
-        device->gpu->cuMemFree(slab->own);
-    release(slab->bytes);
+    if (slab->head)
+        device->gpu->cuMemFree(slab->head);
+    release(IPS_HEAD_BYTES);
     memset(slab, 0, sizeof *slab);
     return -ENOMEM;
 }
 
-int ips_slab_export(const struct ips_slab *slab, struct ips_record *record,
-                    char *ret_reason)
+static int alloc_exported(struct ips_slab *slab, size_t bytes, gpu_stream stream)
 {
-    const struct ips_device *device = slab->device;
-    record->uuid = device->uuid;
-    memcpy(record->bus_id, device->bus_id, sizeof record->bus_id);
-    record->ordinal = device->ordinal;
-    record->slab = slab->own;
-    int error = device->gpu->cuIpcGetMemHandle(&record->handle, slab->own);
+    const struct ips_gpu_api *gpu = slab->device->gpu;
+    int error = gpu->cuMemAlloc(&slab->exported, bytes);
+    if (error) {
+        slab->exported = 0;
+        return error;
+    }
+    error = gpu->cuMemsetD8Async(slab->exported, 0, bytes, stream);
+    if (!error)
+        error = gpu->cuStreamSynchronize(stream);
+    if (error) {
+        gpu->cuMemFree(slab->exported);
+        slab->exported = 0;
+    }
+    return error;
+}
+
+int ips_slab_export(struct ips_slab *slab, unsigned channels, struct ips_record *record,
+                    uint64_t mem_max, gpu_stream stream, char *ret_reason)
+{
+    size_t bytes = IPS_MAILBOX_BYTES(channels);
+    if (bytes < EXPORT_MIN_BYTES)
+        bytes = EXPORT_MIN_BYTES;
+    int error = reserve(bytes, mem_max, ret_reason);
+    if (error)
+        return error;
+    error = alloc_exported(slab, bytes, stream);
+    if (error) {
+        release(bytes);
+        snprintf(ret_reason, IPS_REASON_BYTES,
+                 "cannot allocate %zu bytes of device memory: %s", bytes,
+                 ips_gpu_error(error));
+        return -ENOMEM;
+    }
+    slab->exported_bytes = bytes;
+    record->mailbox = slab->exported;
+    error = slab->device->gpu->cuIpcGetMemHandle(&record->handle, slab->exported);
     if (!error)
         return 0;
     snprintf(ret_reason, IPS_REASON_BYTES, "cannot export device memory: %s",
@@ -118,7 +144,7 @@ int ips_slab_export(const struct ips_slab *slab, struct ips_record *record,
 static int open_here(struct ips_slab *slab, const struct ips_record *peer,
                      gpu_ptr *ret_address, char *ret_reason)
 {
-    *ret_address = peer->slab;
+    *ret_address = peer->mailbox;
     if (peer->ordinal == slab->device->ordinal)
         return 0;
     struct ips_device *other = ips_device_get(peer->ordinal, ret_reason);
@@ -153,14 +179,14 @@ int ips_slab_open_peers(struct ips_slab *slab, const struct ips_segment *segment
                         char *ret_reason)
 {
     for (int rank = 0; rank < segment->nranks; rank++) {
-        gpu_ptr address = slab->own;
         int error = 0;
-        if (rank != segment->rank)
-            error = open_peer(slab, ips_segment_record(segment, rank), &address,
-                              &slab->opened[rank], ret_reason);
+        if (rank == segment->rank)
+            slab->mailbox[rank] = slab->exported;
+        else
+            error = open_peer(slab, ips_segment_record(segment, rank),
+                              &slab->mailbox[rank], &slab->opened[rank], ret_reason);
         if (error)
             return error;
-        slab->mailbox[rank] = address + IPS_HEAD_BYTES;
     }
     return 0;
 }
@@ -173,6 +199,42 @@ void ips_slab_close_peers(struct ips_slab *slab)
                        cuIpcCloseMemHandle(slab->opened[rank]));
         slab->opened[rank] = 0;
     }
+}
+
+int ips_slab_host_create(struct ips_slab *slab, const struct ips_segment *segment,
+                         unsigned channels, char *ret_reason)
+{
+    return ips_host_memory_create(&slab->host, segment, channels, slab->device->bus_id,
+                                  ret_reason);
+}
+
+/* 0 when it is freed, or there is none. */
+static int free_exported(const struct ips_gpu_api *gpu, gpu_ptr exported, size_t bytes)
+{
+    int error = exported ? IPS_GPU_AT(IPS_LOG_INFO, gpu, cuMemFree(exported)) : 0;
+    if (!error)
+        release(bytes);
+    return error;
+}
+
+int ips_slab_host_open(struct ips_slab *slab, const struct ips_segment *segment,
+                       char *ret_reason)
+{
+    const struct ips_gpu_api *gpu = slab->device->gpu;
+    gpu_ptr base = 0;
+    int error = ips_host_memory_register(&slab->host, gpu, &base);
+    if (error) {
+        snprintf(ret_reason, IPS_REASON_BYTES,
+                 "the GPU cannot map %zu bytes of host memory: %s", slab->host.bytes,
+                 ips_gpu_error(error));
+        return -ENOMEM;
+    }
+    for (int rank = 0; rank < segment->nranks; rank++)
+        slab->mailbox[rank] = base + slab->host.stride * (size_t)segment->slot_of[rank];
+    free_exported(gpu, slab->exported, slab->exported_bytes);
+    slab->exported = 0;
+    slab->exported_bytes = 0;
+    return 0;
 }
 
 static int all_closed(const struct ips_segment *segment)
@@ -195,11 +257,16 @@ static int free_retired(struct retired *one)
     int error = ips_gpu_enter(gpu, one->device->context, &pushed);
     if (error)
         return error;
-    error = IPS_GPU_AT(IPS_LOG_INFO, gpu, cuMemFree(one->own));
+    error = free_exported(gpu, one->exported, one->exported_bytes);
+    if (!error) {
+        one->exported = 0;
+        one->exported_bytes = 0;
+        error = IPS_GPU_AT(IPS_LOG_INFO, gpu, cuMemFree(one->head));
+    }
     ips_gpu_leave(gpu, pushed);
     if (error)
         return error;
-    release(one->bytes);
+    release(IPS_HEAD_BYTES);
     ips_segment_close(&one->segment);
     free(one);
     return 0;
@@ -219,7 +286,7 @@ void ips_slab_sweep(void)
     pthread_mutex_lock(&lock);
     for (struct retired **at = &retired; *at;) {
         struct retired *one = *at;
-        if (all_closed(&one->segment)) {
+        if (!one->exported || all_closed(&one->segment)) {
             *at = one->next;
             one->next = ready;
             ready = one;
@@ -238,11 +305,17 @@ void ips_slab_sweep(void)
 
 void ips_slab_retire(struct ips_slab *slab, struct ips_segment *segment)
 {
-    struct retired *one = slab->own ? calloc(1, sizeof *one) : NULL;
+    struct retired *one = slab->head ? calloc(1, sizeof *one) : NULL;
     if (slab->control)
         slab->device->gpu->cuMemHostUnregister(slab->control);
+    if (slab->device)
+        ips_host_memory_destroy(&slab->host, slab->device->gpu);
     if (one) {
-        *one = (struct retired){slab->device, slab->own, slab->bytes, *segment, NULL};
+        *one = (struct retired){.device = slab->device,
+                                .head = slab->head,
+                                .exported = slab->exported,
+                                .exported_bytes = slab->exported_bytes,
+                                .segment = *segment};
         keep_retired(one);
     } else {
         ips_segment_close(segment); /* nothing to free, or leaked for want of memory */

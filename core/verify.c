@@ -71,7 +71,7 @@ static int launch(struct ips_engine *engine, gpu_function kernel, const void *da
         .count = plan->count,
         .first = plan->first,
         .message = call->count,
-        .head = (struct ips_head *)(uintptr_t)engine->slab.own,
+        .head = (struct ips_head *)(uintptr_t)engine->slab.head,
         .control = (struct ips_control *)(uintptr_t)engine->slab.control_device,
         .type = call->type,
         .op = call->op,

@@ -57,7 +57,7 @@ void ips_init_prepare(struct ips_init *init, ncclComm_t *where, int nranks, int 
         .timeout_s = settings->timeout_s,
         .verify = settings->policy.verify != 0,
         .can_verify = blocking,
-        .transport = IPS_TRANSPORT_IPC,
+        .transport = (enum ips_transport)settings->transport,
         .planner = ips_plan_planner(&settings->policy),
     };
     char reason[IPS_REASON_BYTES] = "";

@@ -44,6 +44,12 @@ const struct ips_setting ips_settings_table[] = {
      "peer access is in order. any: it also accepts NVLink and links that NVML can't "
      "judge, "
      "as long as the probe of the link passes."},
+    {"IPCSHIM_TRANSPORT", CHOICE, MEMBER(transport), 0, 0, "auto|ipc|host", -1,
+     "Through which memory the ranks reach each other. ipc: each other's GPU memory, by CUDA "
+     "IPC (peer-to-peer). host: host memory in /dev/shm, 4 MB for each rank of each "
+     "communicator. auto: ipc, and host where NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids "
+     "peer-to-peer, the GPUs do not have it, or the probe of a link fails. Rank 0's value is "
+     "used by all ranks."},
     {"IPCSHIM_MEM_MAX", SIZE, MEMBER(mem_max_bytes), 0, MAX_SIZE, NULL, 0,
      "Device memory that the buffers of all communicators of one process may hold "
      "together; "
@@ -86,6 +92,7 @@ struct ips_settings ips_settings_defaults(void)
 {
     return (struct ips_settings){
         .enable = 1,
+        .transport = -1, /* auto */
         .log_level = 1, /* warn */
         .mem_max_bytes = 256 << 20,
         .report_s = 30,

@@ -14,6 +14,7 @@
 
 struct ips_settings {
     int32_t enable;    /* 0: all calls go to NCCL */
+    int32_t transport; /* enum ips_transport of core/engine.h */
     int32_t links_any; /* accept links that are not plain PCIe, or not known to be */
     int32_t summary;
     int32_t log_level;                 /* enum ips_log_level */

@@ -20,7 +20,7 @@
 #include "shim/settings.h"
 #include "shim/trace.h"
 
-#define STEPS 4 /* per visit: a set-up has seven phases, and programs poll in a loop */
+#define STEPS 4 /* per visit: a set-up has a dozen phases, and programs poll in a loop */
 #define AT_ONCE 64
 
 enum { ASK = -1 }; /* instead of NCCL's state */
@@ -78,12 +78,23 @@ static ncclResult_t ask_state(ncclComm_t comm)
     return state < 0 ? ncclInternalError : (ncclResult_t)state;
 }
 
+/* Static text, or NULL without an engine. */
+static const char *transport_of(const struct ips_comm *comm)
+{
+    if (!comm->engine)
+        return NULL;
+    return ips_engine_link(comm->engine) == IPS_LINK_HOST ? "host" : "ipc";
+}
+
 static void announce(const struct ips_comm *comm)
 {
+    const int host = comm->engine && ips_engine_link(comm->engine) == IPS_LINK_HOST;
     ips_log(IPS_LOG_INFO, "communicator %d, rank %d of %d: %s%s", comm->number,
             comm->rank, comm->nranks,
             comm->engine ? "served by the engine" : "served by NCCL: ",
-            comm->engine ? "" : comm->reason);
+            host           ? " (host memory)"
+            : comm->engine ? ""
+                           : comm->reason);
     if (!ips_trace_on())
         return;
     struct ips_event event = {
@@ -94,6 +105,7 @@ static void announce(const struct ips_comm *comm)
         .rank = comm->rank,
         .route = comm->engine ? IPS_ROUTE_ENGINE : IPS_ROUTE_NCCL,
         .reason = comm->reason,
+        .transport = transport_of(comm),
     };
     ips_trace_add(&event);
 }

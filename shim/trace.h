@@ -26,6 +26,7 @@ struct ips_event {
     uint64_t bytes;   /* count times the size of an element, or IPS_TRACE_UNKNOWN */
     const void *stream;
     const char *reason;
+    const char *transport; /* of IPS_EVENT_COMM with an engine; else NULL */
     int32_t comm;     /* number of the communicator in this process, -1: not known */
     int32_t rank;     /* in it, -1: not known */
     int32_t type, op; /* NCCL's numbers; -1: the call has none */

@@ -107,6 +107,10 @@ void ips_format_event(struct ips_text *text, const struct ips_event *event, int 
         add_call(text, event);
     else
         ips_text_add(text, ",\"ranks\":%llu", (unsigned long long)event->count);
+    if (event->kind == IPS_EVENT_COMM) {
+        ips_text_add(text, ",\"transport\":");
+        ips_text_json(text, event->transport);
+    }
     add_route(text, event);
     if (event->result)
         ips_text_add(text, ",\"result\":%d", event->result);

@@ -4,7 +4,7 @@
  * set-up ends within its 30 s, and "agreed" comes only after this rank's own vote, with
  * records that were sound.
  *
- * Input: two bytes (ranks, rank), then commands of 4 bytes, A B C D; what they do is in
+ * Input: two bytes (ranks, rank and what fails on it), then commands of 4 bytes, A B C D; what they do is in
  * `act`. The same bytes stand in for a /proc/PID/stat. */
 #include "tests/fuzz/fuzz.h"
 
@@ -66,10 +66,12 @@ static const char settings[SETTINGS];
 
 struct run {
     struct ips_rendezvous r;
-    enum { COMPLETE, NUMBER, EXPORT, OPEN, PROBE, VERIFY, VOTE } phase;
+    enum { COMPLETE, NUMBER, LOAD, EXPORT, OPEN, CHOOSE, HOST, HOST_CHOOSE, VOTE } phase;
+    int fails;  /* what fails on this rank: 1 to export, 2 to open */
     int voted;  /* this rank */
     int sound;  /* all records, when they were looked at */
     int voters; /* ranks, at this step */
+    int locks;  /* a descriptor that holds the locks of living peers */
 };
 
 /* What a peer of this version would write into the slot. */
@@ -81,7 +83,8 @@ static void write_honest(struct run *run, int slot, int rank, uint32_t state)
         .layout = IPS_RECORD_VERSION,
         .wire_version = IPS_WIRE_VERSION,
         .version = IPCSHIM_VERSION,
-        .state = state,
+        .state = state & 15,
+        .transport = (int)(state >> 4) % 4 - 1,
         .rank = rank,
         .nranks = run->r.segment.nranks,
         .key_bytes = sizeof key,
@@ -90,6 +93,10 @@ static void write_honest(struct run *run, int slot, int rank, uint32_t state)
         .channels = 8,
     };
     memcpy(record->key, key, sizeof key);
+    record->link =
+        record->transport == IPS_TRANSPORT_HOST ? IPS_LINK_HOST : IPS_LINK_PCIE;
+    record->plan_bytes = (uint32_t)record->nranks;
+    memset(record->plan, (int)record->link, (size_t)record->nranks);
 }
 
 static int is_sound(const struct ips_record *record)
@@ -99,7 +106,9 @@ static int is_sound(const struct ips_record *record)
            !strncmp(record->version, IPCSHIM_VERSION, sizeof record->version) &&
            record->key_bytes == sizeof key && !memcmp(record->key, key, sizeof key) &&
            record->settings_bytes == SETTINGS && record->channels >= 1 &&
-           record->channels <= IPS_MAX_CHANNELS;
+           record->channels <= IPS_MAX_CHANNELS &&
+           record->transport >= IPS_TRANSPORT_AUTO &&
+           record->transport <= IPS_TRANSPORT_HOST;
 }
 
 static void advance(struct run *run, enum ips_record_state state, int phase)
@@ -108,7 +117,51 @@ static void advance(struct run *run, enum ips_record_state state, int phase)
     run->phase = phase;
 }
 
-/* As bringup.c does it, with a device that always works. */
+static size_t make_plan(const void *context, int nranks, enum ips_link link,
+                        void *ret_plan)
+{
+    (void)context;
+    memset(ret_plan, (int)link, (size_t)nranks);
+    return (size_t)nranks;
+}
+
+/* It is judged where nobody else writes any more. */
+static int is_plan_sound(const void *context, int nranks, enum ips_link link,
+                         const void *plan, size_t plan_bytes)
+{
+    const unsigned char *at = plan;
+    const struct run *run = context;
+    MUST(nranks == run->r.segment.nranks && plan_bytes <= IPS_PLAN_BYTES);
+    MUST((int)link >= 0 && link < IPS_LINKS && at == run->r.agreed.plan);
+    MUST((link == IPS_LINK_HOST) == (run->phase == HOST_CHOOSE));
+    return plan_bytes == (size_t)nranks && at[0] == link;
+}
+
+static struct ips_planner planner = {make_plan, is_plan_sound, NULL};
+
+static void accept_offer(struct run *run, int host)
+{
+    if (!ips_rendezvous_accept(&run->r, host, &planner))
+        return;
+    run->voted = 1;
+    advance(run, IPS_RECORD_VOTED, VOTE);
+}
+
+static void choose(struct run *run)
+{
+    char reason[IPS_REASON_BYTES] = "";
+    struct ips_rendezvous *r = &run->r;
+    const enum ips_refusal refused = ips_rendezvous_refused(r, reason);
+    MUST(strnlen(reason, sizeof reason) < sizeof reason);
+    if (refused == IPS_REFUSES_NOT)
+        accept_offer(run, 0);
+    else if (r->first.transport == IPS_TRANSPORT_IPC)
+        ips_rendezvous_decline_as(r, refused == IPS_REFUSES_BY_FAULT, reason);
+    else
+        advance(run, IPS_RECORD_HOST_READY, HOST);
+}
+
+/* As bringup.c does it, with a device that does what the input says. */
 static void step(struct run *run)
 {
     struct ips_rendezvous *r = &run->r;
@@ -125,22 +178,43 @@ static void step(struct run *run)
         return;
     case NUMBER:
         if (ips_rendezvous_numbered(r))
-            run->phase = EXPORT;
+            run->phase = LOAD;
+        return;
+    case LOAD:
+        if (r->first.transport == IPS_TRANSPORT_HOST)
+            advance(run, IPS_RECORD_HOST_READY, HOST);
+        else
+            advance(run, IPS_RECORD_LOADED, EXPORT);
         return;
     case EXPORT:
+        if (!ips_rendezvous_reached(r, IPS_RECORD_LOADED))
+            return;
+        if (run->fails == 1)
+            ips_rendezvous_refuse(r, IPS_REFUSES_BY_CHOICE, "by choice");
         advance(run, IPS_RECORD_EXPORTED, OPEN);
         return;
     case OPEN:
-        if (ips_rendezvous_reached(r, IPS_RECORD_EXPORTED))
-            advance(run, IPS_RECORD_OPENED, PROBE);
+        if (!ips_rendezvous_reached(r, IPS_RECORD_EXPORTED))
+            return;
+        if (run->fails == 2)
+            ips_rendezvous_refuse(r, IPS_REFUSES_AFTER_OTHERS, "by fault");
+        if (r->segment.rank == 0)
+            ips_rendezvous_offer(r, IPS_LINK_PCIE, &planner);
+        advance(run, IPS_RECORD_PROBED, CHOOSE);
         return;
-    case PROBE:
-        if (ips_rendezvous_reached(r, IPS_RECORD_OPENED))
-            run->phase = VERIFY;
+    case CHOOSE:
+        if (ips_rendezvous_reached(r, IPS_RECORD_PROBED))
+            choose(run);
         return;
-    case VERIFY:
-        run->voted = 1;
-        advance(run, IPS_RECORD_VOTED, VOTE);
+    case HOST:
+        if (r->segment.rank == 0)
+            ips_rendezvous_offer(r, IPS_LINK_HOST, &planner);
+        if (ips_rendezvous_reached(r, IPS_RECORD_HOST_READY))
+            advance(run, IPS_RECORD_HOST_PROBED, HOST_CHOOSE);
+        return;
+    case HOST_CHOOSE:
+        if (ips_rendezvous_reached(r, IPS_RECORD_HOST_PROBED))
+            accept_offer(run, 1);
         return;
     case VOTE:
         for (int slot = 0; slot < r->segment.nranks; slot++)
@@ -159,7 +233,7 @@ static void check_numbers(const struct run *run)
 {
     const struct ips_segment *segment = &run->r.segment;
     unsigned slots = 0;
-    if (run->phase < EXPORT)
+    if (run->phase < LOAD)
         return;
     for (int rank = 0; rank < segment->nranks; rank++)
         slots |= 1u << segment->slot_of[rank];
@@ -188,7 +262,7 @@ static void watch(struct run *run, int slot)
     struct ips_stuck stuck;
     char reason[IPS_REASON_BYTES];
     int failed = ips_segment_failed(segment);
-    if (run->phase < EXPORT)
+    if (run->phase < LOAD)
         return;
     MUST(failed >= -1 && failed < IPS_SEGMENT_SLOTS);
     if (failed >= 0) {
@@ -216,7 +290,7 @@ static void act(struct run *run, const uint8_t *a)
     const int slot = a[1] % IPS_SEGMENT_SLOTS;
     size_t at = ((size_t)a[1] << 16 | (size_t)a[2] << 8 | a[3]) % SEGMENT_BYTES;
     switch (a[0] % 8) {
-    case 0: /* honest record: slot, rank, state */
+    case 0: /* honest record: slot, rank, state and transport */
         if (slot != r->segment.slot)
             write_honest(run, slot, a[2], a[3]);
         break;
@@ -232,8 +306,11 @@ static void act(struct run *run, const uint8_t *a)
         at = IPS_RECORD_BYTES + (size_t)slot * IPS_RECORD_BYTES + a[2] * 8u;
         memset(r->segment.base + at, 0xff, a[3] * 8u);
         break;
-    case 4: /* the outcome, and who failed */
-        memcpy(r->segment.base + (a[1] & 1 ? FAILED : 0), a + 2, 2);
+    case 4: /* a peer ends, or the outcome, and who failed */
+        if (a[1] & 2)
+            lock_byte(run->locks, F_UNLCK, 1 + a[2] % IPS_SEGMENT_SLOTS);
+        else
+            memcpy(r->segment.base + (a[1] & 1 ? FAILED : 0), a + 2, 2);
         break;
     case 5:
         fuzz_now_ns += (a[1] + 1u) * 100000000ull;
@@ -280,7 +357,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                         .rank = -1,
                                         .settings = settings,
                                         .settings_bytes = SETTINGS,
-                                        .channels = 8};
+                                        .channels = 8,
+                                        .transport = IPS_TRANSPORT_AUTO};
     if (size < 2)
         return 0;
     read_stat(data, size);
@@ -290,11 +368,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     umask(0);
     MUST(!ips_rendezvous_join(&run.r, &config, reason));
     MUST(!fstat(run.r.segment.fd, &status) && (status.st_mode & 07777) == 0600);
+    run.locks = open(run.r.segment.name, O_RDWR | O_CLOEXEC);
+    for (int slot = 0; slot < IPS_SEGMENT_SLOTS; slot++)
+        if (slot != run.r.segment.slot)
+            MUST(!lock_byte(run.locks, F_WRLCK, 1 + slot));
     const int nranks = 2 + data[0] % (IPS_MAX_RANKS - 1);
+    run.fails = data[1] / 64;
+    planner.context = &run;
     ips_rendezvous_begin(&run.r, nranks, data[1] % nranks);
     for (size_t at = 2; at + 4 <= size; at += 4)
         act(&run, data + at);
     finish(&run);
     ips_segment_close(&run.r.segment);
+    close(run.locks);
     return 0;
 }

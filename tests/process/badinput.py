@@ -152,6 +152,7 @@ def killed(ranks, victim, nth):
 def driver_fails(call, reason, lines, nth=1, ranks=2, rank=None, **options):
     fault = {"SIMGPU_FAIL": f"{call}:{nth}"}
     where = {"env": fault} if rank is None else {"rank_env": {rank: fault}}
+    where.setdefault("env", {})["IPCSHIM_TRANSPORT"] = "ipc"  # transport.py has the others
     declined(reason, lines, ranks, **where, **options)
 
 
@@ -166,7 +167,8 @@ def driver_lacks():
 
 
 def link(kind):
-    declined("link|probe", ["(link|probe)"], ranks=3, env={"SIMGPU_LINK": kind})
+    declined("link|probe", ["(link|probe)"], ranks=3,
+             env={"SIMGPU_LINK": kind, "IPCSHIM_TRANSPORT": "ipc"})
 
 
 def nvlink():
@@ -179,8 +181,9 @@ def nvlink():
 
 
 def p2p_disabled():
-    declined("NCCL_P2P", [], env={"NCCL_P2P_DISABLE": "1"})
-    declined("NCCL_P2P", [], env={"NCCL_P2P_LEVEL": "LOC"})
+    ipc = {"IPCSHIM_TRANSPORT": "ipc"}
+    declined("NCCL_P2P", [], env={"NCCL_P2P_DISABLE": "1", **ipc})
+    declined("NCCL_P2P", [], env={"NCCL_P2P_LEVEL": "LOC", **ipc})
 
 
 def memory_limit():
@@ -258,7 +261,7 @@ def tests():
         yield (f"rank {victim} of {ranks} killed during set-up, mapping {nth}",
                functools.partial(killed, ranks, victim, nth))
     yield "handle does not open", functools.partial(
-        driver_fails, "cuIpcOpenMemHandle_v2", "does not open", ["rank 2.*does not open"],
+        driver_fails, "cuIpcOpenMemHandle_v2", "does not open", ["rank 1.*rank 0.*does not open"],
         "1:205", 3, 1)
     yield "handle can't be made", functools.partial(
         driver_fails, "cuIpcGetMemHandle", "cannot export", ["rank 2.*cannot export"],

@@ -6,6 +6,8 @@
  *   IPS_SHM_AWAY=DIR  puts what the stand-in NCCL keeps in /dev/shm into DIR, so that a
  *                     full or read-only /dev/shm meets the shim alone
  *   IPS_HIDE=NAME     dlsym does not find NAME for the shim, as in an older driver
+ *   IPS_RESERVE=n:ERRNO  the nth reservation of memory in a file fails so; ERRNO 0: the
+ *                     process is killed in it
  *   IPS_NO_LOCKS=1    no open-file-description locks, as in some sandboxes
  * Once ips_meddler_clock is "real" or "device", the time of day, or the device's clock, jumps
  * by hours, to and fro, with every look at it. */
@@ -64,6 +66,23 @@ EXPORT int fcntl64(int fd, int command, ...)
         return -1;
     }
     return next(fd, command, argument);
+}
+
+EXPORT int posix_fallocate64(int fd, off_t at, off_t bytes)
+{
+    static int seen;
+    int (*next)(int, off_t, off_t) = NULL;
+    void *found = real_dlsym()(RTLD_NEXT, "posix_fallocate64");
+    const char *rule = getenv("IPS_RESERVE");
+    int nth, error;
+    memcpy(&next, &found, sizeof next);
+    if (rule && sscanf(rule, "%d:%d", &nth, &error) == 2 &&
+        __atomic_add_fetch(&seen, 1, __ATOMIC_RELAXED) == nth) {
+        if (!error)
+            raise(SIGKILL);
+        return error;
+    }
+    return next(fd, at, bytes);
 }
 
 #define JUMP_S (5 * 3600)

@@ -208,7 +208,7 @@ def one_non_blocking():
 def no_memory():
     """One rank has no memory for it: NCCL serves the communicator on all ranks."""
     result, _, _ = run("comm A\nar count=100\n", 2, 1,
-                       rank_env={1: {"SIMGPU_FAIL": "cuMemAlloc_v2:2:2"}})
+                       rank_env={1: {"SIMGPU_FAIL": "cuMemAlloc_v2:3:2"}})
     h.expect_fine(result, 2)
     h.expect_route(result, 2, "nccl", "no memory")
 

@@ -14,9 +14,11 @@ static const struct {
     {"bench", cmd_bench, "check and time AllReduce, the engine beside NCCL"},
     {"check", cmd_check, "say whether a program's NCCL calls reach the shim, and the fix"},
     {"policy", cmd_policy, "show which size takes which route and protocol, and why"},
+    {"tune", cmd_tune, "measure which kernels are the fastest here, for the policy"},
     {"topo", cmd_topo, "show where the GPUs sit, and the order of a ring over them"},
     {"env", cmd_env, "show every IPCSHIM_* variable"},
     {"bench-rank", cmd_bench_rank, NULL},
+    {"tune-rank", cmd_tune_rank, NULL},
     {"bench-host-rank", cmd_bench_host_rank, NULL},
     {"devices", cmd_devices, NULL},
 };

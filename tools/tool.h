@@ -20,6 +20,8 @@ int cmd_policy(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_topo(int argc, char **argv);
+int cmd_tune(int argc, char **argv);
+int cmd_tune_rank(int argc, char **argv); /* hidden: one rank of it */
 
 /* Prints "ipcshim: MESSAGE" on stderr; returns TOOL_USAGE. */
 int tool_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the file of `ipcshim tune`: whole or not at all, so that a communicator that is being
+ * made never reads half of it. See docs/tuning.md for the format. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/names.h"
+#include "kernels/wire.h"
+#include "shim/tune_file.h"
+#include "tools/tool.h"
+#include "tools/tune.h"
+
+static void write_table(FILE *out, const struct ips_tuned *tuned)
+{
+    fprintf(out, "\ntable = %u %s\n", tuned->ranks, ips_link_name((int)tuned->link));
+    fprintf(out, "# bytes   kernel         channels  threads    us launched   us replayed\n");
+    for (unsigned i = 0; i < tuned->count; i++) {
+        const struct ips_tuned_row *row = &tuned->row[i];
+        const struct ips_candidate *c = &row->candidate;
+        if (row->nccl)
+            fprintf(out, "%9llu  %-8s %-6s %6s %8s", (unsigned long long)row->bytes, "nccl",
+                    "-", "-", "-");
+        else
+            fprintf(out, "%9llu  %-8s %-6s %6u %8u", (unsigned long long)row->bytes,
+                    ips_algo_name(ips_variant_algo((int)c->variant)),
+                    ips_proto_name(ips_variant_proto((int)c->variant)), c->channels,
+                    c->threads);
+        fprintf(out, "  %12.3f  %12.3f\n", row->times.us[IPS_MODE_EAGER],
+                row->times.us[IPS_MODE_GRAPH]);
+    }
+}
+
+static void write_head(FILE *out, const struct tune_page *page, int simulated)
+{
+    char date[32];
+    const time_t now = time(NULL);
+    struct tm utc;
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    fprintf(out, "# Written by `ipcshim tune` at %s. See docs/tuning.md.\n", date);
+    if (simulated)
+        fprintf(out, "# Simulated: these times say nothing of a GPU.\n");
+    fprintf(out, "format = %d\nlibrary = " IPCSHIM_VERSION "\nwire = %d\ndriver = %d\n",
+            IPS_TUNED_FORMAT, IPS_WIRE_VERSION, page->driver);
+    for (unsigned i = 0; i < page->ngpus; i++)
+        fprintf(out, "gpu = %s\n", page->gpu[i]);
+}
+
+/* The machine as the shim will describe it. */
+static struct ips_tuned_machine machine_of(const struct tune_page *page,
+                                           char texts[IPS_TUNED_GPUS][IPS_TUNED_GPU_BYTES])
+{
+    struct ips_tuned_machine machine = {.library = IPCSHIM_VERSION,
+                                        .wire = IPS_WIRE_VERSION,
+                                        .driver = page->driver,
+                                        .count = page->ngpus};
+    for (unsigned i = 0; i < page->ngpus; i++) { /* bus id and UUID, without the name */
+        const char *name = strchr(page->gpu[i], ' ');
+        name = name ? strchr(name + 1, ' ') : NULL;
+        snprintf(texts[i], IPS_TUNED_GPU_BYTES, "%.*s",
+                 name ? (int)(name - page->gpu[i]) : IPS_TUNED_GPU_BYTES - 1, page->gpu[i]);
+        machine.gpu[i] = texts[i];
+    }
+    return machine;
+}
+
+static int is_new(const struct ips_tuned *const *tuned, unsigned count, unsigned ranks,
+                  enum ips_link link)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (tuned[i]->ranks == ranks && tuned[i]->link == link)
+            return 1;
+    return 0;
+}
+
+/* The tables of the file that is there which were not measured anew. */
+static void write_kept(FILE *out, const char *path, const struct tune_page *page,
+                       const struct ips_tuned *const *tuned, unsigned count)
+{
+    char texts[IPS_TUNED_GPUS][IPS_TUNED_GPU_BYTES], reason[IPS_TUNED_REASON_BYTES];
+    const struct ips_tuned_machine machine = machine_of(page, texts);
+    struct ips_tuned *old = malloc(sizeof *old);
+    enum ips_tuned_verdict verdict;
+    for (unsigned ranks = IPS_MIN_RANKS; old && ranks <= IPS_MAX_RANKS; ranks++)
+        for (int link = 0; link < IPS_LINKS; link++)
+            if (!is_new(tuned, count, ranks, (enum ips_link)link) &&
+                !ips_tune_file_read(path, &machine, ranks, (enum ips_link)link, old, &verdict,
+                                    reason))
+                write_table(out, old);
+    free(old);
+}
+
+/* The directories above the file, as far as they are missing; mode 0700, as the standard for
+ * caches has it. */
+static void make_directories(const char *path)
+{
+    char directory[PATH_MAX];
+    snprintf(directory, sizeof directory, "%s", path);
+    for (char *at = directory + 1; (at = strchr(at, '/')) != NULL; at++) {
+        *at = 0;
+        mkdir(directory, 0700);
+        *at = '/';
+    }
+}
+
+int tune_file_write(const char *path, const struct tune_page *page,
+                    const struct ips_tuned *const *tuned, unsigned count, int simulated)
+{
+    char temporary[PATH_MAX];
+    const int length = snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
+    FILE *out = NULL;
+    make_directories(path);
+    if (length > 0 && (size_t)length < sizeof temporary) {
+        unlink(temporary);
+        out = fopen(temporary, "wxe");
+    }
+    if (!out) {
+        tool_fail("cannot write %s: %s", path, strerror(errno));
+        return -1;
+    }
+    write_head(out, page, simulated);
+    for (unsigned i = 0; i < count; i++)
+        write_table(out, tuned[i]);
+    write_kept(out, path, page, tuned, count);
+    int failed = ferror(out) || fchmod(fileno(out), 0644);
+    failed |= fclose(out) != 0;
+    if (!failed && !rename(temporary, path))
+        return 0;
+    tool_fail("cannot write %s: %s", path, strerror(errno));
+    unlink(temporary);
+    return -1;
+}

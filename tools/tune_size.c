@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One size of `ipcshim tune`, in one rank. Every candidate's result is checked before it is
+ * timed, launched and replayed. Candidates and NCCL take turns in rounds, so that a drift of
+ * the machine meets all; those that lose clearly are left out of the rounds to come. What
+ * counts is the slowest rank, and all ranks leave out the same. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "policy/plan.h"
+#include "shim/settings.h"
+#include "tools/reference.h"
+#include "tools/tool.h"
+#include "tools/tune_rank.h"
+
+#define MOST_ROUNDS 15
+#define POISON 0xa5
+#define WINDOWS 8 /* of a result that are compared, each of as many elements: */
+#define WINDOW_ELEMS 1024
+/* By the model, beyond this many times the best one's time nothing is tried: a factor of two
+ * either way covers what the model does not know. */
+#define MODEL_FACTOR 4.0
+/* Of the best one's time, after the first round and later: what is slower is left out. */
+static const double round_factor[] = {1.6, 1.25, 1.12};
+
+/* A candidate, or NCCL. */
+struct side {
+    int nccl;
+    struct ips_candidate candidate;
+    struct ips_times model;
+    double us[IPS_MODES][MOST_ROUNDS];
+    unsigned rounds, calls; /* calls: of one timing */
+    gpu_graph_exec graph;
+    int out; /* of the race */
+};
+
+/* What is enqueued for one timing. */
+struct batch {
+    struct tune_rank *rank;
+    const struct side *side;
+    uint64_t bytes;
+    unsigned calls;
+};
+
+static double now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+static int enqueue_one(const struct batch *b)
+{
+    struct tune_rank *r = b->rank;
+    const uint64_t count = b->bytes / 4;
+    int captured;
+    if (b->side->nccl) {
+        int error = r->nccl.AllReduce((const void *)(uintptr_t)r->in,
+                                      (void *)(uintptr_t)r->out, count, IPS_FLOAT32, IPS_SUM,
+                                      r->comm, r->stream);
+        return error ? tool_fail("ncclAllReduce: %s", r->nccl.GetErrorString(error)) : 0;
+    }
+    const struct ips_allreduce call = {
+        .in = (const void *)(uintptr_t)r->in,
+        .out = (void *)(uintptr_t)r->out,
+        .count = count,
+        .type = IPS_FLOAT32,
+        .op = IPS_SUM,
+        .variant = b->side->candidate.variant,
+        .channels = b->side->candidate.channels,
+        .threads = b->side->candidate.threads,
+        .stream = r->stream,
+    };
+    int error = ips_engine_allreduce(r->engine, &call, &captured);
+    return error ? tool_fail("the engine: %s", strerror(-error)) : 0;
+}
+
+static int enqueue(void *arg)
+{
+    const struct batch *b = arg;
+    int error = 0;
+    for (unsigned i = 0; i < b->calls && !error; i++)
+        error = enqueue_one(b);
+    return error ? -1 : 0;
+}
+
+/* us of one call, launched or from the graph. */
+static int time_batch(struct batch *b, gpu_graph_exec graph, double *ret_us)
+{
+    struct tune_rank *r = b->rank;
+    if (fleet_barrier(&r->page->sync))
+        return -1;
+    const double start = now_us();
+    if (graph ? r->device.cuGraphLaunch(graph, r->stream) != GPU_SUCCESS : enqueue(b))
+        return -1;
+    if (device_wait(&r->device, r->stream, r->page->options.wait_s))
+        return -1;
+    *ret_us = (now_us() - start) / b->calls;
+    return 0;
+}
+
+/* --- the result --- */
+
+static struct ips_payload payload_of(const struct tune_rank *r, uint64_t bytes)
+{
+    return (struct ips_payload){.seed = ips_mix(bytes),
+                                .nranks = r->page->sync.nranks,
+                                .type = IPS_FLOAT32,
+                                .op = IPS_SUM,
+                                .values = IPS_VALUES_EXACT};
+}
+
+static int upload(struct tune_rank *r, uint64_t bytes)
+{
+    const struct ips_payload payload = payload_of(r, bytes);
+    ips_payload_fill(&payload, r->rank, bytes / 4, r->host);
+    return device_upload(&r->device, r->in, r->host, bytes, r->stream);
+}
+
+/* Windows that are spread over the result: the first and the last element are in one. */
+static int compare(struct tune_rank *r, uint64_t bytes, uint64_t *ret_wrong)
+{
+    const struct ips_payload payload = payload_of(r, bytes);
+    const uint64_t count = bytes / 4;
+    const uint64_t length = count < WINDOW_ELEMS ? count : WINDOW_ELEMS;
+    const unsigned windows = count > WINDOW_ELEMS ? WINDOWS : 1;
+    for (unsigned i = 0; i < windows; i++) {
+        const uint64_t first = windows == 1 ? 0 : (count - length) / (windows - 1) * i;
+        const uint64_t start = windows > 1 && i == windows - 1 ? count - length : first;
+        struct ips_mismatch mismatch;
+        if (device_download(&r->device, r->host, r->out + 4 * start, 4 * length, r->stream))
+            return -1;
+        *ret_wrong += ips_payload_check(&payload, start, length, r->host, &mismatch);
+    }
+    return 0;
+}
+
+/* One call with its result checked on all ranks; also tells how long a first one takes. */
+static int check_side(struct tune_rank *r, struct side *side, uint64_t bytes,
+                      double *ret_first_us)
+{
+    struct batch b = {r, side, bytes, 1};
+    struct tune_slot own = {.flag = 0}, all;
+    uint64_t wrong = 0;
+    if (device_fill(&r->device, r->out, POISON, bytes, r->stream) ||
+        time_batch(&b, NULL, &own.us[0]) || time_batch(&b, NULL, &own.us[0]) ||
+        compare(r, bytes, &wrong))
+        return -1;
+    own.flag = wrong != 0;
+    if (tune_agree(r, &own, &all))
+        return -1;
+    *ret_first_us = all.us[0];
+    if (!all.flag)
+        return 0;
+    side->out = 1;
+    if (r->rank == 0) {
+        char size[16];
+        r->page->wrong++;
+        tool_fail("WRONG result of %s with %u channels of %u threads at %s",
+                  side->nccl ? "NCCL" : ips_variant_name((int)side->candidate.variant),
+                  side->candidate.channels, side->candidate.threads,
+                  tool_size_text(bytes, size));
+    }
+    return 0;
+}
+
+/* --- the race --- */
+
+static unsigned calls_for(const struct tune_options *o, double us)
+{
+    const double calls = us > 0 ? o->batch_us / us : o->most_calls;
+    if (calls < 2)
+        return 2;
+    return calls > o->most_calls ? o->most_calls : (unsigned)calls;
+}
+
+/* A side as it is timed: checked, captured, run once from the graph. */
+static int prepare(struct tune_rank *r, struct side *side, uint64_t bytes)
+{
+    double first_us, ignored;
+    if (check_side(r, side, bytes, &first_us))
+        return -1;
+    if (side->out)
+        return 0;
+    side->calls = calls_for(&r->page->options, first_us);
+    struct batch b = {r, side, bytes, side->calls};
+    if (device_capture(&r->device, r->stream, enqueue, &b, &side->graph))
+        return -1;
+    return time_batch(&b, side->graph, &ignored);
+}
+
+static int run_side(struct tune_rank *r, struct side *side, uint64_t bytes)
+{
+    struct batch b = {r, side, bytes, side->calls};
+    struct tune_slot own = {.flag = 0}, all;
+    if (time_batch(&b, NULL, &own.us[IPS_MODE_EAGER]) ||
+        time_batch(&b, side->graph, &own.us[IPS_MODE_GRAPH]) || tune_agree(r, &own, &all))
+        return -1;
+    for (int mode = 0; mode < IPS_MODES; mode++)
+        side->us[mode][side->rounds] = all.us[mode];
+    side->rounds++;
+    return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static struct ips_times median(const struct side *side)
+{
+    struct ips_times times;
+    for (int mode = 0; mode < IPS_MODES; mode++) {
+        double sorted[MOST_ROUNDS];
+        memcpy(sorted, side->us[mode], sizeof sorted);
+        qsort(sorted, side->rounds, sizeof *sorted, by_value);
+        times.us[mode] = sorted[side->rounds / 2];
+    }
+    return times;
+}
+
+static double score(const struct ips_times *times)
+{
+    return times->us[IPS_MODE_EAGER] * times->us[IPS_MODE_GRAPH];
+}
+
+static double best_score(const struct side *sides, unsigned count)
+{
+    double best = 0;
+    for (unsigned i = 0; i < count; i++) {
+        if (sides[i].nccl || sides[i].out)
+            continue;
+        const struct ips_times times = median(&sides[i]);
+        if (!best || score(&times) < best)
+            best = score(&times);
+    }
+    return best;
+}
+
+/* One that is the best in one mode alone may be what wins there: it stays. */
+static void leave_out(struct side *sides, unsigned count, unsigned round)
+{
+    const unsigned steps = sizeof round_factor / sizeof round_factor[0];
+    const double factor = round_factor[round < steps ? round : steps - 1];
+    const double best = best_score(sides, count);
+    for (unsigned i = 0; i < count; i++) {
+        if (sides[i].nccl || sides[i].out)
+            continue;
+        const struct ips_times times = median(&sides[i]);
+        sides[i].out = score(&times) > factor * factor * best;
+    }
+}
+
+/* NCCL first, then every candidate that the IPCSHIM_* variables leave and the model does not
+ * rule out. */
+static unsigned list_sides(const struct tune_rank *r, uint64_t bytes, struct side *sides)
+{
+    const struct ips_plan_input input = {&ips_settings()->policy, r->page->sync.nranks, r->link,
+                                         r->channels, NULL};
+    struct ips_candidate candidate;
+    unsigned count = 0;
+    double best = 0;
+    if (r->comm)
+        sides[count++] = (struct side){.nccl = 1};
+    for (unsigned i = 0; ips_candidate_at(i, &candidate) && count < TUNE_CANDIDATES; i++) {
+        const struct ips_times model =
+            ips_model_engine(r->link, r->page->sync.nranks, bytes, &candidate);
+        const unsigned channels = candidate.channels;
+        if (!ips_plan_permits(&input, &candidate) || candidate.channels != channels)
+            continue;
+        if (!best || score(&model) < best)
+            best = score(&model);
+        sides[count++] = (struct side){.candidate = candidate, .model = model};
+    }
+    unsigned kept = 0;
+    for (unsigned i = 0; i < count; i++)
+        if (sides[i].nccl || score(&sides[i].model) <= MODEL_FACTOR * MODEL_FACTOR * best)
+            sides[kept++] = sides[i];
+    return kept;
+}
+
+static int race(struct tune_rank *r, struct side *sides, unsigned count, uint64_t bytes)
+{
+    int error = 0;
+    for (unsigned i = 0; i < count && !error; i++)
+        error = prepare(r, &sides[i], bytes);
+    for (unsigned round = 0; round < r->page->options.rounds && !error; round++) {
+        for (unsigned turn = 0; turn < count && !error; turn++) {
+            struct side *side = &sides[round % 2 ? count - 1 - turn : turn];
+            if (!side->out)
+                error = run_side(r, side, bytes);
+        }
+        if (!error)
+            leave_out(sides, count, round);
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (sides[i].graph)
+            r->device.cuGraphExecDestroy(sides[i].graph);
+    return error ? -1 : 0;
+}
+
+/* --- what came out --- */
+
+static void add_row(struct tune_rank *r, const struct side *side, uint64_t bytes)
+{
+    struct ips_tuned *tuned = &r->page->tuned;
+    if (tuned->count < IPS_TUNED_ROWS)
+        tuned->row[tuned->count++] = (struct ips_tuned_row){.bytes = bytes,
+                                                            .nccl = side->nccl,
+                                                            .candidate = side->candidate,
+                                                            .times = median(side)};
+}
+
+static int by_score(const void *a, const void *b)
+{
+    const struct side *x = a, *y = b;
+    const struct ips_times tx = median(x), ty = median(y);
+    const double sx = x->nccl ? 0 : score(&tx), sy = y->nccl ? 0 : score(&ty);
+    return (sx > sy) - (sx < sy);
+}
+
+/* NCCL's row, then the best candidates, the best one first. */
+static void tell(struct tune_rank *r, struct side *sides, unsigned count, uint64_t bytes)
+{
+    unsigned left = 0, told = 0;
+    for (unsigned i = 0; i < count; i++) {
+        r->page->measured += !sides[i].nccl && sides[i].rounds;
+        if (!sides[i].out && sides[i].rounds)
+            sides[left++] = sides[i];
+    }
+    qsort(sides, left, sizeof *sides, by_score);
+    for (unsigned i = 0; i < left && told < TUNE_KEEP; i++) {
+        add_row(r, &sides[i], bytes);
+        told += !sides[i].nccl;
+    }
+}
+
+int tune_size(struct tune_rank *r, uint64_t bytes)
+{
+    struct side *sides = calloc(TUNE_CANDIDATES, sizeof *sides);
+    if (!sides) {
+        tool_fail("no memory");
+        return -1;
+    }
+    const unsigned count = list_sides(r, bytes, sides);
+    int error = upload(r, bytes) || race(r, sides, count, bytes);
+    if (!error && r->rank == 0)
+        tell(r, sides, count, bytes);
+    free(sides);
+    return error ? -1 : 0;
+}

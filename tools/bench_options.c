@@ -52,7 +52,7 @@ static const char help[] =
     "  --device D           auto (default), gpu or sim\n\n"
     "The exit status is 1 when any element is wrong, any rank disagrees, or the shim did "
     "not\n"
-    "do what its policy says.\n";
+    "do what its plan says.\n";
 
 struct lists {
     uint64_t sizes[MOST_SIZES], min, max, factor;

@@ -249,7 +249,8 @@ static void judge_calls(struct check_report *report, const struct check_process 
         }
     ADD(0, "engine-idle", check_text("the engine took no ncclAllReduce: %s", reason),
         strdup(
-            "`ipcshim policy` shows what it takes, and IPCSHIM_MAX_BYTES=16M widens it"));
+            "`ipcshim policy` shows what it takes; `ipcshim tune` measures what is faster "
+            "here, and IPCSHIM_MAX_BYTES=16M takes all up to there"));
 }
 
 static void judge_process(struct check_report *report,

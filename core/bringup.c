@@ -213,19 +213,22 @@ static void step(struct ips_bringup *b)
 
 static void tell_agreed(const struct ips_bringup *b)
 {
-    char reason[IPS_REASON_BYTES];
     ips_log(IPS_LOG_INFO, "rank %d of %d: the engine serves this communicator (GPU %s)%s",
             rank_of(b), ranks_of(b), b->device->bus_id, b->host ? ", host memory" : "");
     if (b->config.transport != b->meeting.first.transport)
         ips_log(IPS_LOG_WARN,
                 "rank %d: IPCSHIM_TRANSPORT differs from rank 0's, which is used",
                 rank_of(b));
-    const enum ips_refusal refused = ips_rendezvous_refused(&b->meeting, reason);
-    if (b->host && refused != IPS_REFUSES_NOT)
-        ips_log(ips_rendezvous_level(&b->meeting, refused == IPS_REFUSES_BY_FAULT),
-                "AllReduce of this communicator of %d ranks goes through host memory: %s; "
-                "IPCSHIM_TRANSPORT=host does so without trying",
-                ranks_of(b), reason);
+}
+
+static void explain_host(const struct ips_bringup *b, struct ips_agreed *ret_agreed)
+{
+    const enum ips_refusal refused =
+        ips_rendezvous_refused(&b->meeting, ret_agreed->why_host);
+    if (!b->host || refused == IPS_REFUSES_NOT)
+        ret_agreed->why_host[0] = 0;
+    ret_agreed->why_host_level =
+        ips_rendezvous_level(&b->meeting, refused == IPS_REFUSES_BY_FAULT);
 }
 
 enum ips_bringup_state ips_bringup_poll(struct ips_bringup *b)
@@ -250,6 +253,7 @@ struct ips_engine *ips_bringup_take(struct ips_bringup *b, struct ips_agreed *re
 {
     struct ips_engine *engine = b->engine;
     *ret_agreed = b->meeting.agreed;
+    explain_host(b, ret_agreed);
     engine->slab = b->slab;
     engine->segment = b->meeting.segment;
     b->engine = NULL;

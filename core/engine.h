@@ -61,12 +61,16 @@ struct ips_bringup_config {
     struct ips_planner planner;   /* likewise rank 0's plan */
 };
 
-/* What all ranks have alike once they agreed. */
+/* What the ranks have agreed on, alike unless said otherwise. */
 struct ips_agreed {
     unsigned char settings[IPS_SETTINGS_BYTES]; /* rank 0's: the config's settings_bytes */
     enum ips_link link;
     size_t plan_bytes;
     unsigned char plan[IPS_PLAN_BYTES];
+    /* Of this rank: why the mailboxes lie in host memory though rank 0 did not ask for it,
+     * or "", and the enum ips_log_level to tell it at where the engine is used. */
+    char why_host[IPS_REASON_BYTES];
+    int why_host_level;
 };
 
 struct ips_bringup;

@@ -20,13 +20,14 @@
 #define MOST_NODES 1024
 #define PREFERRED 1 /* MPOL_PREFERRED: another node where this one is full */
 
-int ips_host_node(const char *bus_id)
+int ips_host_node(const char *root, const char *bus_id)
 {
-    char path[96], text[16] = "";
-    int length = snprintf(path, sizeof path, "/sys/bus/pci/devices/");
-    for (; *bus_id && length < (int)sizeof path - 16; bus_id++)
-        path[length++] = (char)tolower((unsigned char)*bus_id);
-    snprintf(path + length, sizeof path - (size_t)length, "/numa_node");
+    char path[256], name[32] = "", text[16] = "";
+    for (size_t i = 0; bus_id[i] && i < sizeof name - 1; i++)
+        name[i] = (char)tolower((unsigned char)bus_id[i]); /* as the kernel writes it */
+    if (strchr(name, '/'))
+        return -1;
+    snprintf(path, sizeof path, "%s/bus/pci/devices/%s/numa_node", root, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
@@ -38,22 +39,19 @@ int ips_host_node(const char *bus_id)
 
 /* A hint: where it is not taken, as in a container that forbids it, the pages come from
  * anywhere. */
-static void bind_near(void *at, size_t bytes, const char *bus_id)
+static void bind_to(void *at, size_t bytes, int node)
 {
     unsigned long nodes[MOST_NODES / (8 * sizeof(unsigned long))] = {0};
     const size_t bits = 8 * sizeof nodes[0];
-    const int node = ips_host_node(bus_id);
-    if (node < 0)
-        return;
     nodes[(size_t)node / bits] = 1ul << (size_t)node % bits;
     const long error = syscall(SYS_mbind, at, bytes, PREFERRED, nodes, MOST_NODES + 1, 0);
-    ips_log(IPS_LOG_TRACE, "mailbox of GPU %s on NUMA node %d: %s", bus_id, node,
-            error ? strerror(errno) : "done");
+    ips_log(IPS_LOG_TRACE, "mailbox on NUMA node %d: %s", node,
+            error ? strerror(errno) : "bound");
 }
 
 int ips_host_memory_create(struct ips_host_memory *memory,
-                           const struct ips_segment *segment, unsigned channels,
-                           const char *bus_id, char *ret_reason)
+                           const struct ips_segment *segment, unsigned channels, int node,
+                           char *ret_reason)
 {
     const size_t stride = (IPS_MAILBOX_BYTES(channels) + PAGE - 1) / PAGE * PAGE;
     const size_t bytes = stride * (size_t)segment->nranks;
@@ -62,7 +60,8 @@ int ips_host_memory_create(struct ips_host_memory *memory,
     int error = ips_segment_map_more(segment, bytes, &base, ret_reason);
     if (error)
         return error;
-    bind_near(base + at, stride, bus_id);
+    if (node >= 0 && node < MOST_NODES)
+        bind_to(base + at, stride, node);
     error = ips_segment_reserve_more(segment, at, stride, ret_reason);
     if (error) {
         munmap(base, bytes);

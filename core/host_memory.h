@@ -14,12 +14,12 @@ struct ips_host_memory {
     int registered;
 };
 
-/* Maps the ranges of all ranks and allocates the own one, which is all zero, near the GPU
- * with this bus id: it alone reads there. Calls no driver. 0 or a negative errno, with the
- * cause in ret_reason[IPS_REASON_BYTES]; then nothing is left. */
+/* Maps the ranges of all ranks and allocates the own one, which is all zero, on the NUMA
+ * node of the GPU that alone reads there (-1: anywhere). Calls no driver. 0 or a negative
+ * errno, with the cause in ret_reason[IPS_REASON_BYTES]; then nothing is left. */
 int ips_host_memory_create(struct ips_host_memory *memory,
-                           const struct ips_segment *segment, unsigned channels,
-                           const char *bus_id, char *ret_reason);
+                           const struct ips_segment *segment, unsigned channels, int node,
+                           char *ret_reason);
 
 /* Registers the ranges, which all ranks have allocated by now, for the current context.
  * *ret_base: the device's address of base. Status of the driver. */
@@ -30,7 +30,8 @@ int ips_host_memory_register(struct ips_host_memory *memory,
 void ips_host_memory_destroy(struct ips_host_memory *memory,
                              const struct ips_gpu_api *gpu);
 
-/* The NUMA node of the PCI device, or -1 where the system does not tell. */
-int ips_host_node(const char *bus_id);
+/* The NUMA node of the PCI device, from the tree `root`, which is "/sys"; -1 where that does
+ * not tell. */
+int ips_host_node(const char *root, const char *bus_id);
 
 #endif

@@ -204,7 +204,8 @@ void ips_slab_close_peers(struct ips_slab *slab)
 int ips_slab_host_create(struct ips_slab *slab, const struct ips_segment *segment,
                          unsigned channels, char *ret_reason)
 {
-    return ips_host_memory_create(&slab->host, segment, channels, slab->device->bus_id,
+    return ips_host_memory_create(&slab->host, segment, channels,
+                                  ips_host_node("/sys", slab->device->bus_id),
                                   ret_reason);
 }
 

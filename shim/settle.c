@@ -164,6 +164,11 @@ static void poll_bringup(struct ips_comm *comm)
     memcpy(&comm->settings, agreed.settings, sizeof comm->settings);
     warn_of_differences(comm);
     if (ips_plan_take(&agreed, &comm->plan)) {
+        if (agreed.why_host[0])
+            ips_log((enum ips_log_level)agreed.why_host_level,
+                    "AllReduce of this communicator of %d ranks goes through host memory: "
+                    "%s; IPCSHIM_TRANSPORT=host does so without trying",
+                    comm->nranks, agreed.why_host);
         publish(comm, engine, "agreed");
         return;
     }

@@ -120,6 +120,10 @@ enum {
     X(cuGraphAddEventRecordNode, "cuGraphAddEventRecordNode",                           \
       (gpu_node * node, gpu_graph graph, const gpu_node *dependencies, size_t count,    \
        gpu_event event))                                                                \
+    X(cuGraphAddDependencies, "cuGraphAddDependencies",                                 \
+      (gpu_graph graph, const gpu_node *from, const gpu_node *to, size_t count))        \
+    X(cuGraphRemoveDependencies, "cuGraphRemoveDependencies",                           \
+      (gpu_graph graph, const gpu_node *from, const gpu_node *to, size_t count))        \
     X(cuEventCreate, "cuEventCreate", (gpu_event * event, unsigned flags))              \
     X(cuEventDestroy, "cuEventDestroy_v2", (gpu_event event))                           \
     X(cuEventRecord, "cuEventRecord", (gpu_event event, gpu_stream stream))             \

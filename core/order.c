@@ -4,9 +4,11 @@
  * Eager calls wait for the event and record it, each time: that the stream's handle is
  * the one of the last call does not make it the same stream (the per-thread default
  * stream, or a handle used again). A capture begins with one external wait, so that a
- * replay comes after what was issued before it; after each captured call a record node
- * hangs off the stream's frontier without joining it, so that the user's later kernels do
- * not wait for it, and later eager calls wait for the replay. */
+ * replay comes after what was issued before it; a record node hangs off the stream's
+ * frontier after the last captured call without joining it, so that the user's later
+ * kernels do not wait for it, and later eager calls wait for the replay. Which call is the
+ * last is not known, so the node moves on from call to call: one for each would part the
+ * graph into branches, at up to a microsecond a call. */
 #include "core/order.h"
 
 #include "core/log.h"
@@ -43,6 +45,7 @@ static int begin_captured(struct ips_order *order, const struct ips_gpu_api *gpu
     }
     if (!capture->node || (capture->stream == stream && stream != GPU_STREAM_PER_THREAD))
         return GPU_SUCCESS;
+    capture->kept = 1;
     return IPS_GPU(gpu, cuStreamUpdateCaptureDependencies(stream, &capture->node, 1,
                                                           GPU_ADD_CAPTURE_DEPENDENCIES));
 }
@@ -80,8 +83,43 @@ static int ask(const struct ips_gpu_api *gpu, gpu_stream stream, struct state *r
                                                &ret->graph, &ret->frontier, &ret->count));
 }
 
-/* The record node comes after the frontier and after the record node of the call before:
- * the last one to run is that of the last call. */
+/* The record node leaves the place after the call before, which is among what the frontier
+ * comes after, for the one after the frontier. Meanwhile it hangs nowhere. */
+static int move_node(struct ips_order_capture *capture, const struct ips_gpu_api *gpu,
+                     const struct state *state)
+{
+    gpu_node to[IPS_ORDER_AFTER];
+    for (unsigned i = 0; i < IPS_ORDER_AFTER; i++)
+        to[i] = capture->node;
+    int error = IPS_GPU(gpu, cuGraphRemoveDependencies(state->graph, capture->after, to,
+                                                       capture->count));
+    if (!error)
+        error = IPS_GPU(gpu, cuGraphAddDependencies(state->graph, state->frontier, to,
+                                                    state->count));
+    return error;
+}
+
+static void note_place(struct ips_order_capture *capture, const struct state *state)
+{
+    capture->kept = 0;
+    capture->count = 0;
+    if (state->count > IPS_ORDER_AFTER)
+        return;
+    for (size_t i = 0; i < state->count; i++)
+        capture->after[i] = state->frontier[i];
+    capture->count = (unsigned)state->count;
+}
+
+static int is_among(const gpu_node *nodes, size_t count, gpu_node node)
+{
+    for (size_t i = 0; i < count; i++)
+        if (nodes[i] == node)
+            return 1;
+    return 0;
+}
+
+/* Where it cannot move, a new record node comes after the frontier and after the one of the
+ * call before: the last one to run is that of the last call. */
 static int record_captured(struct ips_order *order, const struct ips_gpu_api *gpu,
                            gpu_stream stream, const struct state *state)
 {
@@ -91,13 +129,22 @@ static int record_captured(struct ips_order *order, const struct ips_gpu_api *gp
     struct ips_order_capture *capture = find_capture(order, state->id);
     if (state->status != GPU_CAPTURE_ACTIVE || count > MOST || !capture)
         return GPU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    for (size_t i = 0; i < count; i++)
-        after[i] = state->frontier[i];
-    if (capture->node)
-        after[count++] = capture->node;
+    const int moves = capture->node && !capture->kept && capture->count && count &&
+                      count <= IPS_ORDER_AFTER;
+    int error;
+    if (moves) {
+        error = move_node(capture, gpu, state);
+    } else {
+        for (size_t i = 0; i < count; i++)
+            after[i] = state->frontier[i];
+        if (capture->node && !is_among(after, count, capture->node))
+            after[count++] = capture->node;
+        error = IPS_GPU(gpu, cuGraphAddEventRecordNode(&capture->node, state->graph, after,
+                                                       count, order->event));
+    }
     capture->stream = stream;
-    return IPS_GPU(gpu, cuGraphAddEventRecordNode(&capture->node, state->graph, after,
-                                                  count, order->event));
+    note_place(capture, state);
+    return error;
 }
 
 static int record(struct ips_order *order, const struct ips_gpu_api *gpu,

@@ -9,6 +9,7 @@
 
 /* Captures that a communicator's calls may go into by turns. */
 #define IPS_ORDER_CAPTURES 8
+#define IPS_ORDER_AFTER 4
 
 struct ips_order {
     gpu_event event;
@@ -18,6 +19,9 @@ struct ips_order {
         uint64_t id;
         gpu_stream stream; /* of its latest call */
         gpu_node node;     /* records the event after that call */
+        int kept;          /* other work comes after the node: it stays where it is */
+        gpu_node after[IPS_ORDER_AFTER]; /* what the node comes after, if it may move */
+        unsigned count;                  /* of these; 0: it may not */
     } capture[IPS_ORDER_CAPTURES];
 };
 

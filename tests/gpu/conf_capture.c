@@ -113,6 +113,57 @@ void test_capture(void)
     OK(gpu.cuMemFree(a));
 }
 
+static void count_up_late(void *data)
+{
+    usleep(50000);
+    count_up(data);
+}
+
+struct look {
+    int *at, seen;
+};
+
+static void look(void *data)
+{
+    struct look *look = data;
+    look->seen = __atomic_load_n(look->at, __ATOMIC_RELAXED);
+}
+
+/* The engine's own order: the record node moves on to the latest call of the capture. */
+void test_moved_record_node(void)
+{
+    int runs = 0;
+    struct look looked = {&runs, 0};
+    gpu_ptr a = alloc_filled(BYTES, 0);
+    gpu_node node, first;
+    gpu_stream stream = stream_new(), other = stream_new();
+    gpu_event event = event_new();
+    OK(more.cuStreamBeginCapture(stream, CAPTURE_GLOBAL));
+    OK(gpu.cuMemsetD8Async(a, 1, BYTES, stream));
+    struct info info = info_of(stream);
+    first = info.count ? info.nodes[0] : NULL;
+    OK(gpu.cuGraphAddEventRecordNode(&node, info.graph, info.nodes, info.count, event));
+    OK(more.cuLaunchHostFunc(stream, count_up_late, &runs));
+    info = info_of(stream);
+    gpu_node next = info.count ? info.nodes[0] : NULL;
+    OK(gpu.cuGraphRemoveDependencies(info.graph, &first, &node, 1));
+    OK(gpu.cuGraphAddDependencies(info.graph, &next, &node, 1));
+    info = info_of(stream);
+    tap(info.count == 1 && info.nodes[0] == next, "a moved node stays off the frontier");
+    gpu_exec exec = end(stream);
+    OK(more.cuGraphLaunch(exec, stream));
+    OK(gpu.cuStreamWaitEvent(other, event, 0));
+    OK(more.cuLaunchHostFunc(other, look, &looked));
+    OK(gpu.cuStreamSynchronize(other));
+    tap_is(looked.seen, 1, "a moved node records after what it was moved to");
+    OK(gpu.cuStreamSynchronize(stream));
+    OK(more.cuGraphExecDestroy(exec));
+    OK(gpu.cuEventDestroy(event));
+    OK(gpu.cuStreamDestroy(stream));
+    OK(gpu.cuStreamDestroy(other));
+    OK(gpu.cuMemFree(a));
+}
+
 /* The engine's own order: a record node that hangs off a call, replayed behind a gate. */
 void test_record_node(void)
 {

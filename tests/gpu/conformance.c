@@ -177,6 +177,7 @@ int main(int count, char **arguments)
     section(test_unsafe_calls);
     section(test_capture_refusals);
     section(test_record_node);
+    section(test_moved_record_node);
     section(test_external_events);
     section(test_update_dependencies);
     section(test_child_graphs);

@@ -104,6 +104,7 @@ void test_capture(void);
 void test_unsafe_calls(void);
 void test_capture_refusals(void);
 void test_record_node(void);
+void test_moved_record_node(void);
 void test_external_events(void);
 void test_update_dependencies(void);
 void test_child_graphs(void);

@@ -81,6 +81,8 @@ static enum meter_count kind_of(const char *name)
         {"cuStreamUpdateCaptureDependencies", METER_WAIT},
         {"cuEventRecord", METER_RECORD},
         {"cuGraphAddEventRecordNode", METER_RECORD},
+        {"cuGraphAddDependencies", METER_RECORD},
+        {"cuGraphRemoveDependencies", METER_RECORD},
         {"cuLaunchKernel", METER_LAUNCH},
     };
     for (size_t at = 0; at < sizeof kinds / sizeof kinds[0]; at++)

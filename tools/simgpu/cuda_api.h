@@ -151,6 +151,10 @@ SIM_API int cuThreadExchangeStreamCaptureMode(int *mode);
 SIM_API int cuGraphAddEventRecordNode(gpu_node *node, gpu_graph graph,
                                       const gpu_node *dependencies, size_t count,
                                       gpu_event event);
+SIM_API int cuGraphAddDependencies(gpu_graph graph, const gpu_node *from, const gpu_node *to,
+                                   size_t count);
+SIM_API int cuGraphRemoveDependencies(gpu_graph graph, const gpu_node *from,
+                                      const gpu_node *to, size_t count);
 SIM_API int cuGraphCreate(gpu_graph *graph, unsigned flags);
 SIM_API int cuGraphAddChildGraphNode(gpu_node *node, gpu_graph graph,
                                      const gpu_node *dependencies, size_t count,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs. A launch puts the nodes into the stream's queue one after another, in the order
- * of their making; those of a child graph, copied when it was added, in its place. Event
+/* Graphs. A launch puts the nodes into the stream's queue one after another, in a
+ * topological order (see sim.h); those of a child graph, copied when it was added, in its place. Event
  * nodes bind at the launch, in host order: the record of a launch is what a later
  * cuStreamWaitEvent waits for, although the node may not have run yet. */
 #include "tools/simgpu/sim.h"
@@ -180,6 +180,85 @@ int cuGraphAddChildGraphNode(gpu_node *node, gpu_graph handle,
     }
     pthread_mutex_unlock(&sim_lock);
     return error;
+}
+
+static int waits_for(const struct CUgraphNode_st *node, const struct CUgraphNode_st *other)
+{
+    for (size_t i = 0; i < node->dependencies.count; i++)
+        if (node->dependencies.item[i] == other)
+            return 1;
+    return 0;
+}
+
+/* Whether any node waits for it. */
+static int is_awaited(const struct CUgraph_st *graph, const struct CUgraphNode_st *node)
+{
+    for (const struct CUgraphNode_st *n = graph->first; n; n = n->next)
+        if (waits_for(n, node))
+            return 1;
+    return 0;
+}
+
+static void move_to_end(struct CUgraph_st *graph, struct CUgraphNode_st *node)
+{
+    struct CUgraphNode_st **link = &graph->first;
+    while (*link != node)
+        link = &(*link)->next;
+    *link = node->next;
+    if (!*link)
+        graph->last = link;
+    node->next = NULL;
+    *graph->last = node;
+    graph->last = &node->next;
+}
+
+/* A node that others wait for would have to take them along: nobody needs that here. */
+static int add_dependency(struct CUgraph_st *graph, gpu_node from, gpu_node to)
+{
+    if (!has_node(graph, from) || !has_node(graph, to) || from == to ||
+        waits_for(to, from) || is_awaited(graph, to))
+        return CUDA_ERROR_INVALID_VALUE;
+    move_to_end(graph, to);
+    return sim_nodes_join(&to->dependencies, &from, 1);
+}
+
+static int remove_dependency(struct CUgraph_st *graph, gpu_node from, gpu_node to)
+{
+    size_t at = 0;
+    if (!has_node(graph, from) || !has_node(graph, to) || !waits_for(to, from))
+        return CUDA_ERROR_INVALID_VALUE;
+    while (to->dependencies.item[at] != from)
+        at++;
+    to->dependencies.item[at] = to->dependencies.item[--to->dependencies.count];
+    return CUDA_SUCCESS;
+}
+
+typedef int change_dependency(struct CUgraph_st *graph, gpu_node from, gpu_node to);
+
+static int change(gpu_graph handle, const gpu_node *from, const gpu_node *to, size_t count,
+                  change_dependency *function)
+{
+    pthread_mutex_lock(&sim_lock);
+    struct CUgraph_st *graph = sim_graph_find_locked(handle);
+    int error = graph && ((from && to) || !count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; !error && i < count; i++)
+        error = function(graph, from[i], to[i]);
+    pthread_mutex_unlock(&sim_lock);
+    return error;
+}
+
+int cuGraphAddDependencies(gpu_graph graph, const gpu_node *from, const gpu_node *to,
+                           size_t count)
+{
+    SIM_ENTER();
+    return change(graph, from, to, count, add_dependency);
+}
+
+int cuGraphRemoveDependencies(gpu_graph graph, const gpu_node *from, const gpu_node *to,
+                              size_t count)
+{
+    SIM_ENTER();
+    return change(graph, from, to, count, remove_dependency);
 }
 
 int cuGraphCreate(gpu_graph *graph, unsigned flags)

@@ -171,7 +171,8 @@ int sim_unsafe_locked(void);
 int sim_nodes_set(struct sim_nodes *nodes, const gpu_node *item, size_t count);
 int sim_nodes_join(struct sim_nodes *nodes, const gpu_node *item, size_t count);
 
-/* Graphs (graph.c). Nodes are kept in the order of their making, which is topological. */
+/* Graphs (graph.c). Nodes are kept in a topological order: that of their making, but that
+ * a node which is given a later one to wait for goes to the end. */
 struct sim_list; /* a graph's work in that order, copied when a graph is made of it */
 void sim_list_unref(struct sim_list *list); /* NULL is allowed */
 struct CUgraphNode_st {

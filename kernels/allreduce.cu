@@ -34,20 +34,20 @@ IPS_KERNEL(IPS_MAX_THREADS) ips_ring_simple(IPS_PARAMETER struct ips_allreduce_a
     ips_ring_run(&args, &protocol);
 }
 
-IPS_KERNEL(IPS_DIRECT_THREADS) ips_oneshot_ll(IPS_PARAMETER struct ips_allreduce_args args)
+IPS_KERNEL(IPS_MAX_THREADS) ips_oneshot_ll(IPS_PARAMETER struct ips_allreduce_args args)
 {
     struct ips_ll protocol;
     ips_direct_run(&args, &protocol, IPS_ONESHOT);
 }
 
-IPS_KERNEL(IPS_DIRECT_THREADS) ips_oneshot_ll128(IPS_PARAMETER struct ips_allreduce_args args)
+IPS_KERNEL(IPS_MAX_THREADS) ips_oneshot_ll128(IPS_PARAMETER struct ips_allreduce_args args)
 {
     struct ips_ll128 protocol;
     ips_ll128::open(&protocol, &args.head->keys);
     ips_direct_run(&args, &protocol, IPS_ONESHOT);
 }
 
-IPS_KERNEL(IPS_DIRECT_THREADS) ips_twoshot_ll(IPS_PARAMETER struct ips_allreduce_args args)
+IPS_KERNEL(IPS_TWOSHOT_LL_THREADS) ips_twoshot_ll(IPS_PARAMETER struct ips_allreduce_args args)
 {
     struct ips_ll protocol;
     ips_direct_run(&args, &protocol, IPS_TWOSHOT);

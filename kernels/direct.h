@@ -31,12 +31,9 @@
  *   any(predicate)              whether it holds in a thread that must stay with this one
  *   cleans_inbox(step), blank(step)  whether step rewrites all lines, and what with
  *
- * To keep the link busy a thread has IPS_MAX_RANKS lines in flight: one of each of `width`
- * ranks, of as many places (`batch`) as fill the rest. They are held in registers: number j
- * is that of rank j % width at place j / width, and all loops over j are unrolled. */
-template <class P, uint32_t WIDTH> struct ips_direct {
-    static const uint32_t width = WIDTH; /* at least nranks; a power of two */
-    static const uint32_t batch = IPS_MAX_RANKS / WIDTH;
+ * A thread has a line of every rank in flight at once, in registers: all loops over
+ * IPS_MAX_RANKS are unrolled. */
+template <class P> struct ips_direct {
     struct ips_run run;
     const P *protocol;
     uint64_t step;   /* under way */
@@ -70,20 +67,14 @@ template <class P> IPS_DEVICE uint32_t ips_trips_of(uint32_t bytes)
     return (ips_lines_of<P>(bytes) + at_once - 1) / at_once;
 }
 
-template <class P, uint32_t W>
-IPS_DEVICE uint32_t ips_line_of(const struct ips_direct<P, W> *, uint32_t k)
-{
-    return (k * ips_threads() + ips_thread()) / P::lanes;
-}
-
-template <class P, uint32_t W>
-IPS_DEVICE struct ips_place ips_place_of(const struct ips_direct<P, W> *direct, uint32_t k,
+template <class P>
+IPS_DEVICE struct ips_place ips_place_of(const struct ips_direct<P> *direct, uint32_t k,
                                          uint32_t bytes)
 {
     const uint32_t most = P::unit_bytes - 16 * direct->part;
     const uint32_t room = most < 16 ? most : 16;
     struct ips_place place;
-    place.line = ips_line_of(direct, k);
+    place.line = (k * ips_threads() + ips_thread()) / P::lanes;
     place.active = place.line < ips_lines_of<P>(bytes);
     place.at = place.line * P::unit_bytes + 16 * direct->part;
     place.bytes = place.at >= bytes ? 0 : bytes - place.at;
@@ -93,8 +84,8 @@ IPS_DEVICE struct ips_place ips_place_of(const struct ips_direct<P, W> *direct, 
 }
 
 /* The rank at `from` writes its lines of the step under way here, in the mailbox of `of`. */
-template <class P, uint32_t W>
-IPS_DEVICE unsigned char *ips_inbox(const struct ips_direct<P, W> *direct, uint32_t of,
+template <class P>
+IPS_DEVICE unsigned char *ips_inbox(const struct ips_direct<P> *direct, uint32_t of,
                                     uint32_t from)
 {
     return ips_channel_of(direct->run.args, of)->inbox[P::id][direct->step % 2] +
@@ -102,15 +93,15 @@ IPS_DEVICE unsigned char *ips_inbox(const struct ips_direct<P, W> *direct, uint3
 }
 
 /* The s-th rank after this one. */
-template <class P, uint32_t W>
-IPS_DEVICE uint32_t ips_after(const struct ips_direct<P, W> *direct, uint32_t s)
+template <class P>
+IPS_DEVICE uint32_t ips_after(const struct ips_direct<P> *direct, uint32_t s)
 {
     const uint32_t position = direct->run.args->rank + s, n = direct->run.args->nranks;
     return position < n ? position : position - n;
 }
 
-template <class P, uint32_t W>
-IPS_DEVICE void ips_send_line(const struct ips_direct<P, W> *direct, uint32_t to,
+template <class P>
+IPS_DEVICE void ips_send_line(const struct ips_direct<P> *direct, uint32_t to,
                               const struct ips_place *place, struct ips_v4 line)
 {
     if (place->active && !direct->run.dead)
@@ -120,8 +111,8 @@ IPS_DEVICE void ips_send_line(const struct ips_direct<P, W> *direct, uint32_t to
 }
 
 /* Where a protocol needs it: the lines of an inbox that a chunk does not reach. */
-template <class P, uint32_t W>
-IPS_DEVICE void ips_clean_inbox(const struct ips_direct<P, W> *direct, uint32_t to,
+template <class P>
+IPS_DEVICE void ips_clean_inbox(const struct ips_direct<P> *direct, uint32_t to,
                                 uint32_t bytes)
 {
     if (!P::cleans_inbox(direct->step) || direct->run.dead)
@@ -132,32 +123,31 @@ IPS_DEVICE void ips_clean_inbox(const struct ips_direct<P, W> *direct, uint32_t 
         ips_st16(inbox + (uint64_t)i * P::line_bytes, P::blank(direct->step));
 }
 
-/* Waits for the lines in `missing` (bits j), of the places from the k-th on; v[j] is the
- * data. */
-template <class P, uint32_t W>
-IPS_DEVICE void ips_receive(struct ips_direct<P, W> *direct, uint32_t k, uint32_t missing,
+/* Waits until the ranks in `missing` (bits) have sent this line; v[position] is its data. */
+template <class P>
+IPS_DEVICE void ips_receive(struct ips_direct<P> *direct, uint32_t line, uint32_t missing,
                             struct ips_v4 *v)
 {
-    const unsigned char *inbox = ips_inbox(direct, direct->run.args->rank, 0);
+    const unsigned char *from =
+        ips_inbox(direct, direct->run.args->rank, 0) + (uint64_t)line * P::line_bytes;
+    const uint32_t part = direct->stride * P::line_bytes;
     struct ips_wait wait = {0, 0, 0};
     for (;;) {
         uint32_t peer = 0;
         uint64_t seen = 0;
         IPS_UNROLL
-        for (uint32_t j = 0; j < IPS_MAX_RANKS; j++) {
-            const uint32_t line = j % W * direct->stride + ips_line_of(direct, k + j / W);
-            if (missing >> j & 1)
-                v[j] = ips_ld16(inbox + (uint64_t)line * P::line_bytes);
-        }
+        for (uint32_t p = 0; p < IPS_MAX_RANKS; p++)
+            if (missing >> p & 1)
+                v[p] = ips_ld16(from + p * part);
         IPS_UNROLL
-        for (uint32_t j = 0; j < IPS_MAX_RANKS; j++) {
-            if (!P::any(missing >> j & 1))
+        for (uint32_t p = 0; p < IPS_MAX_RANKS; p++) {
+            if (!P::any(missing >> p & 1))
                 continue;
-            if (P::fits(direct->protocol, v[j], direct->step)) {
-                missing &= ~(1u << j);
-            } else if (missing >> j & 1) {
-                peer = j % W;
-                seen = P::seen(v[j]);
+            if (P::fits(direct->protocol, v[p], direct->step)) {
+                missing &= ~(1u << p);
+            } else if (missing >> p & 1) {
+                peer = p;
+                seen = P::seen(v[p]);
             }
         }
         if (!P::any(missing && !direct->run.dead))
@@ -167,13 +157,13 @@ IPS_DEVICE void ips_receive(struct ips_direct<P, W> *direct, uint32_t k, uint32_
     }
     ips_wait_over(&direct->run, &wait);
     IPS_UNROLL
-    for (uint32_t j = 0; j < IPS_MAX_RANKS; j++)
-        v[j] = P::data(v[j]);
+    for (uint32_t p = 0; p < IPS_MAX_RANKS; p++)
+        v[p] = P::data(v[p]);
 }
 
 /* This rank's input at a place of the chunk. */
-template <class P, uint32_t W>
-IPS_DEVICE struct ips_v4 ips_own(const struct ips_direct<P, W> *direct,
+template <class P>
+IPS_DEVICE struct ips_v4 ips_own(const struct ips_direct<P> *direct,
                                  const struct ips_chunk *chunk, const struct ips_place *place)
 {
     const struct ips_v4 zero = {0, 0, 0, 0};
@@ -181,72 +171,67 @@ IPS_DEVICE struct ips_v4 ips_own(const struct ips_direct<P, W> *direct,
                         : zero;
 }
 
-template <class P, uint32_t W>
-IPS_DEVICE void ips_write(const struct ips_direct<P, W> *direct, const struct ips_chunk *chunk,
+template <class P>
+IPS_DEVICE void ips_write(const struct ips_direct<P> *direct, const struct ips_chunk *chunk,
                           const struct ips_place *place, struct ips_v4 v)
 {
     if (place->bytes && !direct->run.dead)
         ips_store(direct->run.out, chunk->offset + place->at, v, place->bytes);
 }
 
-/* Receives the lines of all others from the k-th place on, `batch` of them, and sums them
- * with the own ones into out and sum[batch]. */
-template <class P, uint32_t W>
-IPS_DEVICE void ips_sum_lines(struct ips_direct<P, W> *direct, const struct ips_chunk *chunk,
-                        uint32_t k, struct ips_v4 *sum)
+/* Receives a line of all others and sums it with the own one into out; the sum. */
+template <class P>
+IPS_DEVICE struct ips_v4 ips_sum_line(struct ips_direct<P> *direct,
+                                      const struct ips_chunk *chunk,
+                                      const struct ips_place *place)
 {
     const struct ips_allreduce_args *args = direct->run.args;
     const uint32_t others = ((1u << args->nranks) - 1) & ~(1u << args->rank);
-    struct ips_v4 v[IPS_MAX_RANKS] = {}, own[direct->batch];
-    uint32_t missing = 0;
-    IPS_UNROLL
-    for (uint32_t b = 0; b < direct->batch; b++) {
-        const struct ips_place place = ips_place_of(direct, k + b, chunk->bytes);
-        own[b] = ips_own(direct, chunk, &place);
-        missing |= place.active ? others << b * W : 0;
-    }
-    ips_receive(direct, k, missing, v);
-    IPS_UNROLL
-    for (uint32_t b = 0; b < direct->batch; b++) {
-        const struct ips_place place = ips_place_of(direct, k + b, chunk->bytes);
-        sum[b] = ips_output(&direct->run,
-                            ips_reduce_ranks<P::lanes == 1 ? 2 : 4, W>(
-                                v + b * W, own[b], args->rank, args->nranks, args->type,
-                                args->op));
-        ips_write(direct, chunk, &place, sum[b]);
-    }
+    struct ips_v4 v[IPS_MAX_RANKS] = {};
+    const struct ips_v4 own = ips_own(direct, chunk, place);
+    ips_receive(direct, place->line, place->active ? others : 0, v);
+    const struct ips_v4 sum = ips_output(
+        &direct->run, ips_reduce_ranks<P::lanes == 1 ? 2 : 4>(v, own, args->rank, args->nranks,
+                                                              args->type, args->op));
+    ips_write(direct, chunk, place, sum);
+    return sum;
+}
+
+/* The same line to every other rank. */
+template <class P>
+IPS_DEVICE void ips_send_all(const struct ips_direct<P> *direct, const struct ips_place *place,
+                             struct ips_v4 line)
+{
+    for (uint32_t s = 1; s < direct->run.args->nranks; s++)
+        ips_send_line(direct, ips_after(direct, s), place, line);
+}
+
+template <class P>
+IPS_DEVICE void ips_clean_all(const struct ips_direct<P> *direct, uint32_t bytes)
+{
+    for (uint32_t s = 1; s < direct->run.args->nranks; s++)
+        ips_clean_inbox(direct, ips_after(direct, s), bytes);
 }
 
 /* A step of one-shot. */
-template <class P, uint32_t W>
-IPS_DEVICE void ips_oneshot(struct ips_direct<P, W> *direct, const struct ips_chunk *piece,
+template <class P>
+IPS_DEVICE void ips_oneshot(struct ips_direct<P> *direct, const struct ips_chunk *piece,
                             bool first)
 {
-    const uint32_t n = direct->run.args->nranks, trips = ips_trips_of<P>(piece->bytes);
-    struct ips_v4 line[direct->batch];
+    const uint32_t trips = ips_trips_of<P>(piece->bytes);
     direct->step++;
-    for (uint32_t k = 0; k < trips; k += direct->batch) {
-        IPS_UNROLL
-        for (uint32_t b = 0; b < direct->batch; b++) {
-            const struct ips_place place = ips_place_of(direct, k + b, piece->bytes);
-            line[b] = ips_own(direct, piece, &place);
-        }
-        IPS_UNROLL
-        for (uint32_t b = 0; b < direct->batch; b++)
-            line[b] = P::seal(direct->protocol, line[b], direct->step);
-        for (uint32_t s = 1; s < n; s++)
-            IPS_UNROLL
-            for (uint32_t b = 0; b < direct->batch; b++) {
-                const struct ips_place place = ips_place_of(direct, k + b, piece->bytes);
-                ips_send_line(direct, ips_after(direct, s), &place, line[b]);
-            }
+    for (uint32_t k = 0; k < trips; k++) {
+        const struct ips_place place = ips_place_of(direct, k, piece->bytes);
+        const struct ips_v4 own = ips_own(direct, piece, &place);
+        ips_send_all(direct, &place, P::seal(direct->protocol, own, direct->step));
     }
-    for (uint32_t s = 1; s < n; s++)
-        ips_clean_inbox(direct, ips_after(direct, s), piece->bytes);
+    ips_clean_all(direct, piece->bytes);
     if (first)
         ips_run_begin(&direct->run);
-    for (uint32_t k = 0; k < trips; k += direct->batch)
-        ips_sum_lines(direct, piece, k, line);
+    for (uint32_t k = 0; k < trips; k++) {
+        const struct ips_place place = ips_place_of(direct, k, piece->bytes);
+        ips_sum_line(direct, piece, &place);
+    }
 }
 
 /* The part of a piece that the rank at `position` sums. */
@@ -261,33 +246,32 @@ IPS_DEVICE struct ips_chunk ips_chunk_of(const struct ips_chunk *piece, uint32_t
     return chunk;
 }
 
-/* First step of two-shot: every rank's chunk of the input, to that rank. Here number j is
- * for the (j % width)-th rank after this one. */
-template <class P, uint32_t W>
-IPS_DEVICE void ips_scatter(struct ips_direct<P, W> *direct, const struct ips_chunk *piece,
+/* First step of two-shot: every rank's chunk of the input, to that rank. */
+template <class P>
+IPS_DEVICE void ips_scatter(struct ips_direct<P> *direct, const struct ips_chunk *piece,
                             uint32_t chunk_bytes)
 {
     const uint32_t n = direct->run.args->nranks, trips = ips_trips_of<P>(chunk_bytes);
-    for (uint32_t k = 0; k < trips; k += direct->batch) {
-        struct ips_v4 v[IPS_MAX_RANKS];
+    for (uint32_t k = 0; k < trips; k++) {
+        struct ips_v4 own[IPS_MAX_RANKS]; /* [s]: for the s-th rank after this one */
         IPS_UNROLL
-        for (uint32_t j = 0; j < IPS_MAX_RANKS; j++) {
-            if (j % W == 0 || j % W >= n)
+        for (uint32_t s = 1; s < IPS_MAX_RANKS; s++) {
+            if (s >= n)
                 continue;
             const struct ips_chunk chunk =
-                ips_chunk_of(piece, ips_after(direct, j % W), chunk_bytes);
-            const struct ips_place place = ips_place_of(direct, k + j / W, chunk.bytes);
-            v[j] = ips_own(direct, &chunk, &place);
+                ips_chunk_of(piece, ips_after(direct, s), chunk_bytes);
+            const struct ips_place place = ips_place_of(direct, k, chunk.bytes);
+            own[s] = ips_own(direct, &chunk, &place);
         }
         IPS_UNROLL
-        for (uint32_t j = 0; j < IPS_MAX_RANKS; j++) {
-            if (j % W == 0 || j % W >= n)
+        for (uint32_t s = 1; s < IPS_MAX_RANKS; s++) {
+            if (s >= n)
                 continue;
-            const uint32_t to = ips_after(direct, j % W);
+            const uint32_t to = ips_after(direct, s);
             const struct ips_chunk chunk = ips_chunk_of(piece, to, chunk_bytes);
-            const struct ips_place place = ips_place_of(direct, k + j / W, chunk.bytes);
+            const struct ips_place place = ips_place_of(direct, k, chunk.bytes);
             ips_send_line(direct, to, &place,
-                          P::seal(direct->protocol, v[j], direct->step));
+                          P::seal(direct->protocol, own[s], direct->step));
         }
     }
     for (uint32_t s = 1; P::cleans_inbox(direct->step) && s < n; s++) {
@@ -297,64 +281,57 @@ IPS_DEVICE void ips_scatter(struct ips_direct<P, W> *direct, const struct ips_ch
 }
 
 /* Sums the own chunk, and begins the second step: the sum, to every other. */
-template <class P, uint32_t W>
-IPS_DEVICE void ips_gather(struct ips_direct<P, W> *direct, const struct ips_chunk *chunk)
+template <class P>
+IPS_DEVICE void ips_gather(struct ips_direct<P> *direct, const struct ips_chunk *chunk)
 {
-    const uint32_t n = direct->run.args->nranks, trips = ips_trips_of<P>(chunk->bytes);
-    struct ips_v4 line[direct->batch];
-    for (uint32_t k = 0; k < trips; k += direct->batch) {
-        ips_sum_lines(direct, chunk, k, line);
+    const uint32_t trips = ips_trips_of<P>(chunk->bytes);
+    for (uint32_t k = 0; k < trips; k++) {
+        const struct ips_place place = ips_place_of(direct, k, chunk->bytes);
+        const struct ips_v4 sum = ips_sum_line(direct, chunk, &place);
         direct->step++;
-        IPS_UNROLL
-        for (uint32_t b = 0; b < direct->batch; b++)
-            line[b] = P::seal(direct->protocol, line[b], direct->step);
-        for (uint32_t s = 1; s < n; s++)
-            IPS_UNROLL
-            for (uint32_t b = 0; b < direct->batch; b++) {
-                const struct ips_place place = ips_place_of(direct, k + b, chunk->bytes);
-                ips_send_line(direct, ips_after(direct, s), &place, line[b]);
-            }
+        ips_send_all(direct, &place, P::seal(direct->protocol, sum, direct->step));
         direct->step--;
     }
     direct->step++;
     if (!P::cleans_inbox(direct->step))
         return;
     ips_barrier(); /* also a thread without a line must know that all have begun this piece */
-    for (uint32_t s = 1; s < n; s++)
-        ips_clean_inbox(direct, ips_after(direct, s), chunk->bytes);
+    ips_clean_all(direct, chunk->bytes);
 }
 
 /* Ends the second step: the sums of all others. */
-template <class P, uint32_t W>
-IPS_DEVICE void ips_collect(struct ips_direct<P, W> *direct, const struct ips_chunk *piece,
+template <class P>
+IPS_DEVICE void ips_collect(struct ips_direct<P> *direct, const struct ips_chunk *piece,
                             uint32_t chunk_bytes)
 {
-    const uint32_t n = direct->run.args->nranks, trips = ips_trips_of<P>(chunk_bytes);
-    for (uint32_t k = 0; k < trips; k += direct->batch) {
+    const uint32_t n = direct->run.args->nranks, rank = direct->run.args->rank;
+    const uint32_t trips = ips_trips_of<P>(chunk_bytes);
+    for (uint32_t k = 0; k < trips; k++) {
+        const uint32_t line = ips_place_of(direct, k, chunk_bytes).line;
         struct ips_v4 v[IPS_MAX_RANKS] = {};
         uint32_t missing = 0;
         IPS_UNROLL
-        for (uint32_t j = 0; j < IPS_MAX_RANKS; j++) {
-            if (j % W >= n || j % W == direct->run.args->rank)
+        for (uint32_t p = 0; p < IPS_MAX_RANKS; p++) {
+            if (p >= n || p == rank)
                 continue;
-            const struct ips_chunk chunk = ips_chunk_of(piece, j % W, chunk_bytes);
-            missing |= ips_place_of(direct, k + j / W, chunk.bytes).active ? 1u << j : 0;
+            const struct ips_chunk chunk = ips_chunk_of(piece, p, chunk_bytes);
+            missing |= line < ips_lines_of<P>(chunk.bytes) ? 1u << p : 0;
         }
-        ips_receive(direct, k, missing, v);
+        ips_receive(direct, line, missing, v);
         IPS_UNROLL
-        for (uint32_t j = 0; j < IPS_MAX_RANKS; j++) {
-            if (j % W >= n || j % W == direct->run.args->rank)
+        for (uint32_t p = 0; p < IPS_MAX_RANKS; p++) {
+            if (p >= n || p == rank)
                 continue;
-            const struct ips_chunk chunk = ips_chunk_of(piece, j % W, chunk_bytes);
-            const struct ips_place place = ips_place_of(direct, k + j / W, chunk.bytes);
-            ips_write(direct, &chunk, &place, v[j]);
+            const struct ips_chunk chunk = ips_chunk_of(piece, p, chunk_bytes);
+            const struct ips_place place = ips_place_of(direct, k, chunk.bytes);
+            ips_write(direct, &chunk, &place, v[p]);
         }
     }
 }
 
 /* Both steps of two-shot. */
-template <class P, uint32_t W>
-IPS_DEVICE void ips_twoshot(struct ips_direct<P, W> *direct, const struct ips_chunk *piece,
+template <class P>
+IPS_DEVICE void ips_twoshot(struct ips_direct<P> *direct, const struct ips_chunk *piece,
                             bool first)
 {
     const struct ips_allreduce_args *args = direct->run.args;
@@ -369,12 +346,13 @@ IPS_DEVICE void ips_twoshot(struct ips_direct<P, W> *direct, const struct ips_ch
     ips_collect(direct, piece, chunk_bytes);
 }
 
-/* This block's channel. The loads at the start are on their way together. */
-template <uint32_t W, class P>
-IPS_DEVICE void ips_direct_channel(const struct ips_allreduce_args *args, const P *protocol,
-                                   enum ips_algo algo)
+/* Runs this block's channel with the algorithm and protocol P. The loads at the start are on
+ * their way together. */
+template <class P>
+IPS_DEVICE void ips_direct_run(const struct ips_allreduce_args *args, const P *protocol,
+                               enum ips_algo algo)
 {
-    struct ips_direct<P, W> direct;
+    struct ips_direct<P> direct;
     ips_run_open(&direct.run, args, (uint32_t)ips_variant_of(algo, P::id));
     direct.protocol = protocol;
     direct.step = *ips_step_of(args, direct.run.variant);
@@ -397,19 +375,6 @@ IPS_DEVICE void ips_direct_channel(const struct ips_allreduce_args *args, const 
     }
     ips_barrier();
     ips_run_close(&direct.run, direct.step);
-}
-
-/* Runs this block's channel with the algorithm and protocol P. */
-template <class P>
-IPS_DEVICE void ips_direct_run(const struct ips_allreduce_args *args, const P *protocol,
-                               enum ips_algo algo)
-{
-    if (args->nranks == 2)
-        ips_direct_channel<2>(args, protocol, algo);
-    else if (args->nranks <= 4)
-        ips_direct_channel<4>(args, protocol, algo);
-    else
-        ips_direct_channel<8>(args, protocol, algo);
 }
 
 #endif

@@ -11,9 +11,13 @@ struct ips_ll {
     static const uint32_t id = IPS_LL;
     static const uint32_t lanes = 1; /* threads that move a line */
     static const uint32_t line_bytes = 16;
-    static const uint32_t slot_bytes = IPS_LL_SLOT_LINES * IPS_LL_LINE_DATA;
     static const uint32_t unit_bytes = IPS_LL_LINE_DATA;
     static const uint32_t credit_every = IPS_LL_SLOTS / 2;
+
+    IPS_DEVICE uint32_t slot_data(uint32_t)
+    {
+        return IPS_LL_SLOT_LINES * IPS_LL_LINE_DATA;
+    }
 
     IPS_DEVICE uint32_t flag_of(uint64_t step)
     {

@@ -16,13 +16,17 @@ struct ips_ll128 {
     static const uint32_t id = IPS_LL128;
     static const uint32_t lanes = 8; /* threads that move a line */
     static const uint32_t line_bytes = 128;
-    static const uint32_t slot_bytes = IPS_LL128_SLOT_LINES * IPS_LL128_LINE_DATA;
     static const uint32_t unit_bytes = IPS_LL128_LINE_DATA;
     static const uint32_t credit_every = IPS_LL128_SLOTS / 2;
 
     uint64_t key[2][4]; /* of this thread's four words; 0 for the guard's own words */
     uint64_t constant[2];
     uint32_t part; /* 0 to 7: which 16 bytes of a line this thread moves */
+
+    IPS_DEVICE uint32_t slot_data(uint32_t)
+    {
+        return IPS_LL128_SLOT_LINES * IPS_LL128_LINE_DATA;
+    }
 
     IPS_DEVICE void open(struct ips_ll128 *self, const struct ips_guard_keys *keys)
     {

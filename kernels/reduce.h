@@ -269,14 +269,14 @@ IPS_DEVICE struct ips_v4 ips_operand(const struct ips_v4 *v, struct ips_v4 own, 
     return out;
 }
 
-/* The sum of halves, one of each rank, rounded once. W: words that count; N: of v. */
-template <class A, int W, uint32_t N>
+/* The sum of halves, one of each rank, rounded once. W: words that count. */
+template <class A, int W>
 IPS_DEVICE struct ips_v4 ips_sum_wide(const struct ips_v4 *v, struct ips_v4 own, uint32_t rank,
                                       uint32_t nranks)
 {
     float sum[2 * W];
     IPS_UNROLL
-    for (uint32_t p = 0; p < N; p++) {
+    for (uint32_t p = 0; p < IPS_MAX_RANKS; p++) {
         const struct ips_v4 x = ips_operand(v, own, p == rank, p);
         const uint32_t word[4] = {x.x, x.y, x.z, x.w};
         IPS_UNROLL
@@ -298,20 +298,20 @@ IPS_DEVICE struct ips_v4 ips_sum_wide(const struct ips_v4 *v, struct ips_v4 own,
 
 /* The result of the operation on one operand of each rank, in the order of the ranks: the
  * same on all of them. v[rank] stands for `own`. Sums of halves are kept in float32. W: words
- * that count, 2 or 4; N: operands in v. */
-template <int W, uint32_t N>
+ * that count, 2 or 4. */
+template <int W>
 IPS_DEVICE struct ips_v4 ips_reduce_ranks(const struct ips_v4 *v, struct ips_v4 own,
                                           uint32_t rank, uint32_t nranks, uint32_t type,
                                           uint32_t op)
 {
     const bool sum = op == IPS_SUM || op == IPS_AVG;
     if (sum && type == IPS_BFLOAT16)
-        return ips_sum_wide<ips_as_bfloat16, W, N>(v, own, rank, nranks);
+        return ips_sum_wide<ips_as_bfloat16, W>(v, own, rank, nranks);
     if (sum && type == IPS_FLOAT16)
-        return ips_sum_wide<ips_as_float16, W, N>(v, own, rank, nranks);
+        return ips_sum_wide<ips_as_float16, W>(v, own, rank, nranks);
     struct ips_v4 out = ips_operand(v, own, rank == 0, 0);
     IPS_UNROLL
-    for (uint32_t p = 1; p < N; p++) {
+    for (uint32_t p = 1; p < IPS_MAX_RANKS; p++) {
         if (p >= nranks)
             continue;
         const struct ips_v4 x = ips_operand(v, own, p == rank, p);

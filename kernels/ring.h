@@ -144,7 +144,7 @@ IPS_DEVICE void ips_ring_open(struct ips_ring *ring, const struct ips_allreduce_
 
 /* Runs this block's channel with protocol P, which provides:
  *   id           enum ips_proto
- *   slot_bytes   data bytes of a slot
+ *   slot_data(nranks)  bytes of data that a slot holds
  *   unit_bytes   chunks begin at multiples of it
  *   credit_every steps between two credits, a divisor of its slots
  *   stage(protocol, ring, stage)  moves one chunk; all threads of the block call it */
@@ -155,7 +155,7 @@ IPS_DEVICE void ips_ring_run(const struct ips_allreduce_args *args, const P *pro
     ips_ring_open(&ring, args, P::id);
     const uint32_t n = args->nranks;
     const uint64_t unit = P::unit_bytes / args->element;
-    const uint64_t most = (uint64_t)(P::slot_bytes / P::unit_bytes) * unit * n;
+    const uint64_t most = (uint64_t)(P::slot_data(n) / P::unit_bytes) * unit * n;
     uint64_t piece, end;
     ips_part_of(args, unit, &piece, &end);
     for (; piece < end; piece += most) {

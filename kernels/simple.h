@@ -8,10 +8,14 @@
 
 struct ips_simple {
     static const uint32_t id = IPS_SIMPLE;
-    static const uint32_t slot_bytes = IPS_SIMPLE_SLOT_BYTES;
     static const uint32_t unit_bytes = 128;
     static const uint32_t credit_every = 1;
     static const uint32_t unroll = 2; /* 16-byte accesses in flight per thread and source */
+
+    IPS_DEVICE uint32_t slot_data(uint32_t nranks)
+    {
+        return IPS_SIMPLE_BYTES / ips_simple_slots(nranks);
+    }
 
     /* All threads return once the slot of `step` has arrived. */
     IPS_DEVICE void wait_flag(struct ips_ring *ring, uint64_t step)
@@ -53,18 +57,18 @@ struct ips_simple {
     }
 
     /* Sums of float32 and halves in aligned buffers, with what the stage does known at compile
-     * time, so that 8 loads are in flight per thread. Returns the first unit that is left. */
-    template <bool recv, bool reduce, bool send, bool copy, class A>
-    IPS_DEVICE uint32_t fast(struct ips_ring *ring, const struct ips_stage *stage,
-                             const unsigned char *from, unsigned char *to)
+     * time: whole rounds of `each` units per thread, from unit `begin` on. Returns the first
+     * unit that is left. */
+    template <bool recv, bool reduce, bool send, bool copy, class A, uint32_t each>
+    IPS_DEVICE uint32_t rounds(struct ips_ring *ring, const struct ips_stage *stage,
+                               const unsigned char *from, unsigned char *to, uint32_t begin)
     {
-        const uint32_t each = reduce ? 4 : 8; /* of one source */
         const uint32_t stride = ips_threads(), round = stride * each;
+        const uint32_t end = begin + (stage->bytes / 16 - begin) / round * round;
         const struct ips_v4 *in =
             (const struct ips_v4 *)(ring->run.in.base + stage->offset);
         struct ips_v4 *out = (struct ips_v4 *)(ring->run.out.base + stage->offset);
-        const uint32_t units = stage->bytes / 16 / round * round;
-        for (uint32_t i = ips_thread(); i < units; i += round) {
+        for (uint32_t i = begin + ips_thread(); i < end; i += round) {
             struct ips_v4 received[each], own[each];
             IPS_UNROLL
             for (uint32_t u = 0; recv && u < each; u++)
@@ -83,7 +87,18 @@ struct ips_simple {
                     out[i + u * stride] = v;
             }
         }
-        return units;
+        return end;
+    }
+
+    /* Eight loads in flight per thread, then as many as are left. */
+    template <bool recv, bool reduce, bool send, bool copy, class A>
+    IPS_DEVICE uint32_t fast(struct ips_ring *ring, const struct ips_stage *stage,
+                             const unsigned char *from, unsigned char *to)
+    {
+        const uint32_t each = reduce ? 4 : 8;
+        const uint32_t most =
+            rounds<recv, reduce, send, copy, A, each>(ring, stage, from, to, 0);
+        return rounds<recv, reduce, send, copy, A, each / 4>(ring, stage, from, to, most);
     }
 
     template <bool send, bool copy>
@@ -122,12 +137,14 @@ struct ips_simple {
     IPS_DEVICE void stage(const struct ips_simple *, struct ips_ring *ring,
                           const struct ips_stage *stage)
     {
+        const uint32_t slots = ips_simple_slots(ring->run.args->nranks);
+        const uint32_t bytes = slot_data(ring->run.args->nranks);
         if (stage->send)
-            ips_wait_credit(ring, stage->send_step, IPS_SIMPLE_SLOTS);
+            ips_wait_credit(ring, stage->send_step, slots);
         if (stage->recv)
             wait_flag(ring, stage->recv_step);
-        const unsigned char *from = ring->mine->simple[stage->recv_step % IPS_SIMPLE_SLOTS];
-        unsigned char *to = ring->next->simple[stage->send_step % IPS_SIMPLE_SLOTS];
+        const unsigned char *from = ring->mine->simple + stage->recv_step % slots * bytes;
+        unsigned char *to = ring->next->simple + stage->send_step % slots * bytes;
         if (!ring->run.dead)
             for (uint32_t i = move_fast(ring, stage, from, to) + ips_thread();
                  16 * i < stage->bytes; i += ips_threads() * unroll)

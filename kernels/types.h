@@ -100,13 +100,13 @@ IPS_BOTH int ips_sequence_of(int variant)
 
 /* Threads of a block, at most: what the registers of a multiprocessor allow. */
 #define IPS_MAX_THREADS 512
-#define IPS_DIRECT_THREADS 384
+#define IPS_TWOSHOT_LL_THREADS 384
 #define IPS_TWOSHOT_LL128_THREADS 256
 IPS_BOTH unsigned ips_variant_max_threads(int variant)
 {
-    if (variant < IPS_ONESHOT_LL)
-        return IPS_MAX_THREADS;
-    return variant == IPS_TWOSHOT_LL128 ? IPS_TWOSHOT_LL128_THREADS : IPS_DIRECT_THREADS;
+    return variant == IPS_TWOSHOT_LL128 ? IPS_TWOSHOT_LL128_THREADS
+           : variant == IPS_TWOSHOT_LL  ? IPS_TWOSHOT_LL_THREADS
+                                        : IPS_MAX_THREADS;
 }
 
 /* Size of an element; 0 for a number that is none of the above. */

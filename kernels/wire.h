@@ -54,13 +54,18 @@
 #define IPS_LL128_LINE_DATA 120
 #define IPS_LL128_SLOT_LINES (IPS_LL128_SLOT_BYTES / 128)
 
-/* Simple: plain data, one flag per slot, which holds the step. */
-#ifndef IPS_SIMPLE_SLOTS
-#define IPS_SIMPLE_SLOTS 4
+/* Simple: plain data, one flag per slot, which holds the step. All slots together: */
+#ifndef IPS_SIMPLE_BYTES
+#define IPS_SIMPLE_BYTES (512 * 1024)
 #endif
-#ifndef IPS_SIMPLE_SLOT_BYTES
-#define IPS_SIMPLE_SLOT_BYTES (128 * 1024)
-#endif
+#define IPS_SIMPLE_SLOTS_MOST 4
+
+/* Few ranks do better with few large slots: a wait costs as much for a small one, and there
+ * are few hops to fill. Two at least, or the ring waits for itself. */
+IPS_BOTH uint32_t ips_simple_slots(uint32_t nranks)
+{
+    return nranks <= 4 ? 2 : IPS_SIMPLE_SLOTS_MOST;
+}
 
 /* One-shot and two-shot: what a channel receives in one step from all ranks together. Each
  * has an equal part of it, see ips_inbox_lines(). */
@@ -86,7 +91,7 @@ struct ips_channel {
     struct ips_word flag;               /* written by the predecessor: last Simple step */
     unsigned char ll[IPS_LL_SLOTS][IPS_LL_SLOT_BYTES];
     unsigned char ll128[IPS_LL128_SLOTS][IPS_LL128_SLOT_BYTES];
-    unsigned char simple[IPS_SIMPLE_SLOTS][IPS_SIMPLE_SLOT_BYTES];
+    unsigned char simple[IPS_SIMPLE_BYTES];
     unsigned char inbox[2][2][IPS_INBOX_BYTES]; /* by protocol (LL, LL128) and parity */
 };
 
@@ -270,7 +275,7 @@ IPS_STATIC_ASSERT(IPS_INBOX_BYTES / IPS_MAX_RANKS >= 128, "every rank has a line
 /* The slot of a step is found with a mask, also across the flag's wrap. */
 IPS_STATIC_ASSERT((IPS_LL_SLOTS & (IPS_LL_SLOTS - 1)) == 0, "power of two");
 IPS_STATIC_ASSERT((IPS_LL128_SLOTS & (IPS_LL128_SLOTS - 1)) == 0, "power of two");
-IPS_STATIC_ASSERT((IPS_SIMPLE_SLOTS & (IPS_SIMPLE_SLOTS - 1)) == 0, "power of two");
+IPS_STATIC_ASSERT(IPS_SIMPLE_BYTES / IPS_SIMPLE_SLOTS_MOST % 128 == 0, "whole units");
 IPS_STATIC_ASSERT(IPS_LL_SLOTS * 4 < (1u << (IPS_LL_FLAG_BITS - 1)), "wrap outlives slots");
 
 #endif

@@ -22,7 +22,7 @@
 #define PATIENCE 200 /* where waits end with an abort: the word is looked at now and then */
 
 struct call {
-    uint32_t variant, channels, threads, element, shift_in, shift_out;
+    uint32_t variant, channels, threads, type, element, shift_in, shift_out;
     bool in_place;
     uint64_t count;
 };
@@ -88,14 +88,28 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-static uint64_t input(uint32_t call, uint32_t rank, uint64_t i)
+/* Of floats, such that sums of all ranks are exact. */
+static uint64_t input(uint32_t type, uint32_t call, uint32_t rank, uint64_t i)
 {
-    return mix(((run.seed * CALLS_MAX + call) * CHECK_RANKS + rank) * 65536 + i + 1);
+    const uint64_t any =
+        mix(((run.seed * CALLS_MAX + call) * CHECK_RANKS + rank) * 65536 + i + 1);
+    return type == IPS_FLOAT32 ? any % (1u << 20) : any;
 }
 
 static void put(unsigned char *to, uint64_t value, uint32_t element)
 {
     memcpy(to, &value, element); /* little-endian */
+}
+
+/* The bits of a number in this type. */
+static uint64_t bits_of(uint32_t type, uint64_t value)
+{
+    if (type != IPS_FLOAT32)
+        return value;
+    const float number = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return bits;
 }
 
 static struct ips_head *head_of(uint32_t rank)
@@ -156,9 +170,9 @@ static uint64_t unit_of(uint32_t proto)
 /* Data bytes that one piece of the variant moves at most. */
 static uint64_t piece_of(uint32_t variant)
 {
-    static const uint64_t slots[IPS_PROTOS] = {IPS_LL_SLOT_LINES * IPS_LL_LINE_DATA,
+    const uint64_t slots[IPS_PROTOS] = {IPS_LL_SLOT_LINES * IPS_LL_LINE_DATA,
                                                IPS_LL128_SLOT_LINES * IPS_LL128_LINE_DATA,
-                                               IPS_SIMPLE_SLOT_BYTES};
+                                               IPS_SIMPLE_BYTES / ips_simple_slots(run.ranks)};
     const uint32_t proto = (uint32_t)ips_variant_proto((int)variant);
     if (!is_direct(variant))
         return slots[proto] * run.ranks;
@@ -179,9 +193,9 @@ static uint64_t plan_bytes(uint32_t variant)
     case 1:
         return 1 + chance() % (2 * piece);
     case 2:
-        return 1 + chance() % (run.ranks <= 4 ? 5 * piece : piece);
+        return 1 + chance() % (run.ranks > 4 ? piece : is_direct(variant) ? 3 * piece : 5 * piece);
     default:
-        return 1 + chance() % (piece / 4);
+        return 1 + chance() % (piece / (is_direct(variant) ? 6 : 4));
     }
 }
 
@@ -200,11 +214,12 @@ static uint32_t plan_variant(void)
 
 static void plan_call(struct call *call)
 {
-    static const uint32_t elements[4] = {4, 4, 1, 8};
+    static const uint32_t types[4] = {IPS_FLOAT32, IPS_UINT32, IPS_UINT8, IPS_UINT64};
     call->variant = plan_variant();
     call->channels = 1 + (uint32_t)(chance() % CHECK_BLOCKS);
     call->threads = chance() % 4 ? WARP : world.threads_max;
-    call->element = elements[chance() % 4];
+    call->type = types[chance() % 4];
+    call->element = ips_element_bytes((int)call->type);
     call->in_place = chance() % 4 == 0;
     call->shift_in = chance() % 4 ? 0 : (uint32_t)(chance() % 4);
     call->shift_out = chance() % 4 ? 0 : (uint32_t)(chance() % 4);
@@ -232,6 +247,7 @@ static struct call *add_call(uint32_t variant, uint64_t bytes)
     call->variant = variant;
     call->channels = 1;
     call->threads = WARP;
+    call->type = IPS_UINT32;
     call->element = 4;
     call->count = bytes / 4;
     return call;
@@ -373,7 +389,10 @@ static void plan(void)
     }
     for (uint64_t &step : run.first_step) /* below a wrap of LL's flag, or of 32 bits */
         step = chance() % 2 ? chance() % 300 : (1ull << 32) - 1 - chance() % 30;
-    if (run.proto == IPS_LL && chance() % (is_direct(run.variant) ? 12 : 8) == 0)
+    if (chance() % 4 == 0) /* soon lines are cleaned */
+        run.first_step[sequence_of(IPS_ONESHOT_LL)] = (2 + chance() % 4) * FLAG_WRAP / 2 - 1 -
+                                                      chance() % 16;
+    if (run.proto == IPS_LL && chance() % (is_direct(run.variant) ? 6 : 8) == 0)
         plan_wrap();
 }
 
@@ -448,7 +467,8 @@ static void launch(uint32_t rank)
                        : races_user(rank, 0, MARGIN + call->shift_in * call->element, bytes);
     memset(out, 0xee, bytes);
     for (uint64_t i = 0; i < count; i++)
-        put(in + i * call->element, input(run.at[rank], rank, i), call->element);
+        put(in + i * call->element,
+            bits_of(call->type, input(call->type, run.at[rank], rank, i)), call->element);
     struct ips_allreduce_args *args = &run.args[rank];
     *args = {};
     args->in = in;
@@ -462,7 +482,7 @@ static void launch(uint32_t rank)
     args->control = &run.control[rank];
     args->rank = rank;
     args->nranks = run.ranks;
-    args->type = call->element == 1 ? IPS_UINT8 : call->element == 4 ? IPS_UINT32 : IPS_UINT64;
+    args->type = call->type;
     args->element = call->element;
     args->op = IPS_SUM;
     world.abort_word[rank] = &run.control[rank].abort;
@@ -478,7 +498,8 @@ static void judge(uint32_t rank)
     for (uint64_t i = 0; i < call->count; i++) {
         uint64_t sum = 0, got = 0;
         for (uint32_t r = 0; r < run.ranks; r++)
-            sum += input(run.at[rank], r, i);
+            sum += input(call->type, run.at[rank], r, i);
+        sum = bits_of(call->type, sum);
         put((unsigned char *)&sum + call->element, 0, 8 - call->element);
         memcpy(&got, out + i * call->element, call->element);
         if (got != sum)
@@ -528,8 +549,9 @@ static void judge_call(uint32_t rank, const struct ips_call *said, uint32_t numb
 
 static void judge_step(uint32_t rank, const struct call *call, uint64_t step, uint64_t before)
 {
-    const uint64_t least = is_direct(call->variant) ? before + 1 : before + 1 - IPS_LL_SLOTS;
-    if (step - least > 10000)
+    const bool direct = is_direct(call->variant);
+    const uint64_t least = direct ? before + 1 : before + 1 - IPS_LL_SLOTS;
+    if (step - least >= (direct ? steps_of_call(call) : 10000))
         failed("rank %u waits for step %llu after %llu", rank, (unsigned long long)step,
                (unsigned long long)before);
 }
@@ -666,6 +688,8 @@ static void judge_end(void)
         for (uint32_t s = 0; s < IPS_SEQUENCES; s++)
             for (uint32_t c = 0; c < CHECK_BLOCKS; c++) {
                 const uint64_t step = head_of(r)->step[s][c];
+                if (step < run.first_step[s])
+                    failed("rank %u goes back to step %llu", r, (unsigned long long)step);
                 if (step != head_of(0)->step[s][c])
                     failed("ranks 0 and %u differ in the step of sequence %u", r, s);
                 if (s < IPS_PROTOS && memory_newest(&channel_of(r, c)->credit[s].value) != step)

@@ -26,7 +26,7 @@ static uint64_t at_edge(uint64_t *state, uint32_t nranks, uint64_t most)
                                      128,
                                      IPS_LL_SLOT_BYTES / 2,
                                      120 * IPS_LL128_SLOT_LINES,
-                                     IPS_SIMPLE_SLOT_BYTES};
+                                     IPS_SIMPLE_BYTES / IPS_SIMPLE_SLOTS_MOST};
     uint64_t bytes = units[random_below(state, sizeof units / sizeof units[0])];
     if (random_chance(state, 50))
         bytes *= nranks;

@@ -21,7 +21,10 @@
 /* Takes part in ips_ring_run as a protocol of P's geometry that only writes down stages. */
 template <class P> struct recorder {
     static const uint32_t id = P::id;
-    static const uint32_t slot_bytes = P::slot_bytes;
+    IPS_DEVICE uint32_t slot_data(uint32_t nranks)
+    {
+        return P::slot_data(nranks);
+    }
     static const uint32_t unit_bytes = P::unit_bytes;
     static const uint32_t credit_every = P::credit_every;
     std::vector<struct ips_stage> *stages;
@@ -76,7 +79,7 @@ static void check_plan(unsigned ranks, unsigned channels, uint64_t count, uint32
         for (unsigned rank = 0; rank < ranks; rank++) {
             all.push_back(plan<P>(ranks, rank, count, element));
             for (const struct ips_stage &stage : all[rank]) {
-                check(stage.bytes <= P::slot_bytes, "a chunk fits its slot", ranks, count);
+                check(stage.bytes <= P::slot_data(ranks), "a chunk fits its slot", ranks, count);
                 check(stage.bytes == 0 || stage.offset % 8 == 0 || element < 8,
                       "chunks begin at whole words", ranks, count);
                 for (uint64_t at = stage.offset / element;

@@ -51,7 +51,7 @@ IPS_STATIC_ASSERT(offsetof(struct ips_channel, inbox) % 128 == 0, "lines");
 IPS_STATIC_ASSERT((IPS_HEAD_BYTES + sizeof(struct ips_mailbox)) % 128 == 0, "lines");
 IPS_STATIC_ASSERT(IPS_LL_SLOT_BYTES % 128 == 0, "lines");
 IPS_STATIC_ASSERT(IPS_LL128_SLOT_BYTES % 128 == 0, "lines");
-IPS_STATIC_ASSERT(IPS_SIMPLE_SLOT_BYTES % 128 == 0, "lines");
+IPS_STATIC_ASSERT(IPS_SIMPLE_BYTES / IPS_SIMPLE_SLOTS_MOST % 128 == 0, "lines");
 
 /* A line's payload: LL 8 of 16 bytes; LL128 120 of 128, which the guard's keys cover. */
 IPS_STATIC_ASSERT(IPS_LL_LINE_DATA == 8 && IPS_LL_SLOT_LINES * 16 == IPS_LL_SLOT_BYTES, "LL");

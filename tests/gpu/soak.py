@@ -25,7 +25,7 @@ def soak(build, ranks, profile, seconds, seed):
     ll, ll128, options = PROFILES[profile]
     build = os.path.abspath(build)
     env = a.environment(IPS_SHIM=f"{build}/shim/libipcshim.so",
-                        IPCSHIM_MAX_BYTES="1G", **tables.by_size(ll, ll128, channels=8))
+                        IPCSHIM_MAX_BYTES="1G", **tables.mixed(ll, ll128, channels=8))
     if os.environ.get("SOAK_VERIFY"):
         # NCCL's kernels of all ranks and both communicators must fit beside the engine's.
         env.update(IPCSHIM_VERIFY=os.environ["SOAK_VERIFY"], NCCL_MAX_CTAS="4")

@@ -42,6 +42,17 @@ def file(content):
     return made[content]
 
 
+def mixed(ll, ll128, channels=4):
+    """The environment in which these protocols serve likewise, each of LL and LL128 in turns by
+    one-shot, two-shot and ring: so that calls of all kernels follow each other."""
+    def turns(low, high, protocol):
+        return [(round(low * (high / low) ** (part / 3)), f"{algorithm} {protocol}", channels)
+                for part, algorithm in ((1, "oneshot"), (2, "twoshot"), (3, "ring"))]
+    rows = turns(8, ll, "LL") + turns(ll, ll128, "LL128")
+    rows.append((max(1 << 30, 2 * ll128), "ring Simple", channels))
+    return {"IPCSHIM_TUNE_FILE": file(text(rows))}
+
+
 def by_size(ll, ll128, channels=4, algorithm="ring"):
     """The environment in which LL serves up to `ll` bytes, LL128 up to `ll128`, and Simple
     beyond."""

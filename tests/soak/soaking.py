@@ -5,14 +5,15 @@ import json
 import re
 import subprocess
 
-PROTOCOLS = ("LL", "LL128", "Simple")
+KERNELS = ("ring LL", "ring LL128", "ring Simple", "oneshot LL", "oneshot LL128", "twoshot LL",
+           "twoshot LL128")
 Run = collections.namedtuple("Run", "result complaints output")
 ROW = re.compile(r"^  ncclAllReduce .* (nccl|engine)(?: \((captured|replayed)\))? *"
-                 r"(LL128|LL|Simple)? +(\d+) +\S+(?: \S+)?$")
+                 r"(\w+ (?:LL128|LL|Simple))? +(\d+) +\S+(?: \S+)?$")
 
 
 def summaries(stderr):
-    """For each rank that printed a summary: (route, how, protocol) -> AllReduces."""
+    """For each rank that printed a summary: (route, how, kernel) -> AllReduces."""
     ranks = []
     for line in stderr.splitlines():
         if line.startswith("ipcshim: NCCL calls of rank"):
@@ -27,12 +28,12 @@ def unlike(result, taken):
     """Where one rank's summary differs from what the soak has issued."""
     wanted = {("engine", "captured", None): result["captured"],
               ("nccl", None, None): 0}
-    for protocol in PROTOCOLS:
-        wanted["engine", None, protocol] = result["eager"][protocol]
-        wanted["engine", "replayed", protocol] = result["replayed"][protocol]
+    for kernel in KERNELS:
+        wanted["engine", None, kernel] = result["eager"][kernel]
+        wanted["engine", "replayed", kernel] = result["replayed"][kernel]
     seen = collections.Counter()
-    for (route, how, protocol), calls in taken.items():
-        seen[route, how, None if how == "captured" else protocol] += calls
+    for (route, how, kernel), calls in taken.items():
+        seen[route, how, None if how == "captured" else kernel] += calls
     for key in sorted(set(wanted) | set(seen), key=str):
         if wanted.get(key, 0) != seen[key]:
             name = " ".join(word for word in key if word)
@@ -81,8 +82,8 @@ def run(soak, arguments, ranks, seed, environment, timeout):
 
 def describe(result):
     """One line of figures."""
-    protocols = ", ".join(f"{name} {result['eager'][name]} eager + {result['replayed'][name]} "
-                          "replayed" for name in PROTOCOLS)
-    return (f"{result['ranks']} ranks: {result['calls']} calls ({protocols}), "
+    kernels = ", ".join(f"{name} {result['eager'][name]} eager + {result['replayed'][name]} "
+                        "replayed" for name in KERNELS)
+    return (f"{result['ranks']} ranks: {result['calls']} calls ({kernels}), "
             f"{result['communicators']} communicators, {result['elements']} elements checked, "
             f"{result['wrong']} wrong, {result['seconds']:.0f} s")

@@ -171,8 +171,8 @@ static uint64_t unit_of(uint32_t proto)
 static uint64_t piece_of(uint32_t variant)
 {
     const uint64_t slots[IPS_PROTOS] = {IPS_LL_SLOT_LINES * IPS_LL_LINE_DATA,
-                                               IPS_LL128_SLOT_LINES * IPS_LL128_LINE_DATA,
-                                               IPS_SIMPLE_BYTES / ips_simple_slots(run.ranks)};
+                                        IPS_LL128_SLOT_LINES * IPS_LL128_LINE_DATA,
+                                        IPS_SIMPLE_BYTES / ips_simple_slots(run.ranks)};
     const uint32_t proto = (uint32_t)ips_variant_proto((int)variant);
     if (!is_direct(variant))
         return slots[proto] * run.ranks;

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -320,15 +321,34 @@ int ips_segment_map_more(const struct ips_segment *segment, size_t bytes, char *
     return 0;
 }
 
+/* NCCL takes memory there too, also when a later communicator is made, and fails without:
+ * half of it stays for others. A file system without a limit has room. */
+static int leaves_room(int fd, size_t bytes)
+{
+    struct statvfs there;
+    if (fstatvfs(fd, &there) || !there.f_blocks)
+        return 1;
+    return there.f_bavail >= there.f_blocks / 2 + bytes / there.f_frsize;
+}
+
 int ips_segment_reserve_more(const struct ips_segment *segment, size_t at, size_t bytes,
                              char *ret_reason)
 {
-    int error = has_file(segment) ? reserve(segment->fd, MORE + at, bytes) : EBADF;
+    const char *why = NULL;
+    int error = 0;
+    if (!has_file(segment)) {
+        error = EBADF;
+    } else if (!leaves_room(segment->fd, bytes)) {
+        error = ENOSPC;
+        why = "less than half of /dev/shm would be left for others";
+    } else {
+        error = reserve(segment->fd, MORE + at, bytes);
+    }
     if (error)
         snprintf(ret_reason, IPS_REASON_BYTES,
                  "cannot reserve %zu bytes of shared memory: %s; make room in /dev/shm "
                  "(docker: --shm-size=1g)",
-                 bytes, strerror(error));
+                 bytes, why ? why : strerror(error));
     return -error;
 }
 

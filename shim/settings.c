@@ -47,7 +47,7 @@ const struct ips_setting ips_settings_table[] = {
     {"IPCSHIM_TRANSPORT", CHOICE, MEMBER(transport), 0, 0, "auto|ipc|host", -1,
      "Through which memory the ranks reach each other. ipc: each other's GPU memory, by CUDA "
      "IPC (peer-to-peer). host: host memory in /dev/shm, 4 MB for each rank of each "
-     "communicator. auto: ipc, and host where NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids "
+     "communicator, while half of it stays free for others. auto: ipc, and host where NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids "
      "peer-to-peer, the GPUs do not have it, or the probe of a link fails. Rank 0's value is "
      "used by all ranks."},
     {"IPCSHIM_MEM_MAX", SIZE, MEMBER(mem_max_bytes), 0, MAX_SIZE, NULL, 0,

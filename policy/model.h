@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an AllReduce is expected to take, on the engine and on NCCL: a latency per launch and
- * hop, and a rate per block and link. Stands in where nothing was measured on the machine
- * itself (see tuned.h), so it errs on NCCL's side. Pure functions. */
+/* What an AllReduce is expected to take, on the engine and on NCCL: a latency per launch
+ * and hop, and a rate per block and link. Stands in where nothing was measured on the
+ * machine itself (see tuned.h), so it errs on NCCL's side. Pure functions. */
 #ifndef IPS_POLICY_MODEL_H
 #define IPS_POLICY_MODEL_H
 
@@ -29,8 +29,8 @@ struct ips_times ips_model_engine(enum ips_link link, unsigned ranks, uint64_t b
                                   const struct ips_candidate *candidate);
 struct ips_times ips_model_nccl(enum ips_link link, unsigned ranks, uint64_t bytes);
 
-/* The engine is taken where its expected time is at most this part of NCCL's: the more of the
- * two was measured, the nearer to 1. */
+/* The engine is taken where its expected time is at most this part of NCCL's: the more of
+ * the two was measured, the nearer to 1. */
 double ips_model_margin(enum ips_link link, unsigned ranks);
 
 #endif

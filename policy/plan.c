@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes plans. At some sizes the best candidate is looked for, where there are measurements
- * of this machine among these, else among all by the model. Between two sizes the larger
- * one's candidate serves; but what lies between a size at which the engine wins and one at
- * which it does not was not shown to be faster, and stays with NCCL. */
+/* Makes plans. At some sizes the best candidate is looked for, where there are
+ * measurements of this machine among these, else among all by the model. Between two
+ * sizes the larger one's candidate serves; but what lies between a size at which the
+ * engine wins and one at which it does not was not shown to be faster, and stays with
+ * NCCL. */
 #include "policy/plan.h"
 
 #include <string.h>
@@ -12,7 +13,8 @@
 
 static int is_forced(const struct ips_policy_settings *s)
 {
-    return (s->algo >= 0 && s->algo < IPS_ALGOS) || (s->proto >= 0 && s->proto < IPS_PROTOS);
+    return (s->algo >= 0 && s->algo < IPS_ALGOS) ||
+           (s->proto >= 0 && s->proto < IPS_PROTOS);
 }
 
 static unsigned most_channels(const struct ips_plan_input *input)
@@ -127,7 +129,8 @@ static int alike(const struct ips_plan_row *a, const struct ips_plan_row *b)
            a->threads == b->threads && a->why == b->why;
 }
 
-/* Appends a row, but for the last place, which is the end's: what finds none goes to NCCL. */
+/* Appends a row, but for the last place, which is the end's: what finds none goes to
+ * NCCL. */
 static void push(struct ips_policy_plan *plan, uint64_t up_to, struct ips_plan_row row)
 {
     struct ips_plan_row *last = plan->count ? &plan->row[plan->count - 1] : NULL;
@@ -154,7 +157,8 @@ static void finish(struct ips_policy_plan *plan, struct ips_plan_row row)
         plan->row[plan->count++] = row;
 }
 
-static struct ips_plan_row engine_row(const struct ips_candidate *c, enum ips_plan_why why)
+static struct ips_plan_row engine_row(const struct ips_candidate *c,
+                                      enum ips_plan_why why)
 {
     return (struct ips_plan_row){.variant = (uint8_t)c->variant,
                                  .channels = (uint8_t)c->channels,
@@ -221,8 +225,8 @@ void ips_policy_plan_make(const struct ips_policy_settings *settings, unsigned r
     ret->ranks = ranks <= UINT8_MAX ? (uint8_t)ranks : UINT8_MAX;
     ret->link = (uint8_t)link;
     if (ranks < IPS_MIN_RANKS || ranks > IPS_MAX_RANKS)
-        finish(ret, nccl_row(ranks < IPS_MIN_RANKS ? IPS_WHY_FEW_RANKS
-                                                   : IPS_WHY_MANY_RANKS));
+        finish(ret,
+               nccl_row(ranks < IPS_MIN_RANKS ? IPS_WHY_FEW_RANKS : IPS_WHY_MANY_RANKS));
     else if (!settings->max_bytes)
         finish(ret, nccl_row(IPS_WHY_MAX_BYTES));
     else if (is_forced(settings) || settings->max_bytes != IPS_MAX_BYTES_AUTO)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a plan is made, for plan.c and for those who show it: the best that the engine can do
- * with one size, and whether that beats NCCL. */
+/* How a plan is made, for plan.c and for those who show it: the best that the engine can
+ * do with one size, and whether that beats NCCL. */
 #ifndef IPS_POLICY_PLAN_H
 #define IPS_POLICY_PLAN_H
 
@@ -29,8 +29,8 @@ struct ips_choice {
 
 struct ips_choice ips_plan_choose(const struct ips_plan_input *input, uint64_t bytes);
 
-/* Whether the settings leave the engine this candidate; its channels may be cut to what they
- * allow. */
+/* Whether the settings leave the engine this candidate; its channels may be cut to what
+ * they allow. */
 int ips_plan_permits(const struct ips_plan_input *input, struct ips_candidate *candidate);
 
 /* The i-th size at which a plan may change, or 0 from their number on. */

@@ -27,7 +27,8 @@ const char *ips_plan_why_text(int why)
         [IPS_WHY_PROTO] = "IPCSHIM_PROTO",
         [IPS_WHY_NOT_MODEL] = "not shown to be faster here; `ipcshim tune` measures, "
                               "IPCSHIM_MAX_BYTES takes it",
-        [IPS_WHY_NOT_TUNED] = "measured not to be faster here; IPCSHIM_MAX_BYTES takes it",
+        [IPS_WHY_NOT_TUNED] =
+            "measured not to be faster here; IPCSHIM_MAX_BYTES takes it",
         [IPS_WHY_MAX_BYTES] = "larger than IPCSHIM_MAX_BYTES",
         [IPS_WHY_FEW_RANKS] = "a single rank",
         [IPS_WHY_MANY_RANKS] = "more than 8 ranks",
@@ -43,7 +44,8 @@ static int row_valid(const struct ips_plan_row *row, unsigned most_channels)
         return row->channels == 0 && row->threads == 0;
     return row->variant < IPS_VARIANTS && row->channels >= 1 &&
            row->channels <= most_channels && row->threads >= 32 &&
-           row->threads % 32 == 0 && row->threads <= ips_variant_max_threads(row->variant);
+           row->threads % 32 == 0 &&
+           row->threads <= ips_variant_max_threads(row->variant);
 }
 
 int ips_policy_plan_valid(const void *bytes, size_t count, unsigned ranks,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The door of policy/: which AllReduce the engine takes, and how. A plan is made once per
- * communicator, on rank 0, and travels to all ranks; what happens with a call is then looked
- * up in it by the call's bytes, type and operation alone, so that all ranks do the same.
- * No I/O, no environment, no state; any thread may call it. */
+ * communicator, on rank 0, and travels to all ranks; what happens with a call is then
+ * looked up in it by the call's bytes, type and operation alone, so that all ranks do the
+ * same. No I/O, no environment, no state; any thread may call it. */
 #ifndef IPS_POLICY_POLICY_H
 #define IPS_POLICY_POLICY_H
 
@@ -16,7 +16,8 @@
 #define IPS_PROTO_AUTO (-1)
 #define IPS_MAX_BYTES_AUTO UINT64_MAX
 
-/* Agreed between the ranks at set-up: rank 0's are used by all. Plain data, no pointers. */
+/* Agreed between the ranks at set-up: rank 0's are used by all. Plain data, no pointers.
+ */
 struct ips_policy_settings {
     int32_t algo;          /* enum ips_algo, or IPS_ALGO_AUTO */
     int32_t proto;         /* enum ips_proto, or IPS_PROTO_AUTO */
@@ -30,14 +31,14 @@ extern const struct ips_policy_settings ips_policy_defaults;
 
 /* Why a row of a plan is as it is. */
 enum ips_plan_why {
-    IPS_WHY_MODEL,      /* the model finds the engine faster, by its margin */
-    IPS_WHY_TUNED,      /* it was measured to be faster here */
-    IPS_WHY_ASKED,      /* an explicit IPCSHIM_MAX_BYTES takes it */
-    IPS_WHY_ALGO,       /* IPCSHIM_ALGO is set */
-    IPS_WHY_PROTO,      /* IPCSHIM_PROTO is set */
-    IPS_WHY_NOT_MODEL,  /* these stay with NCCL: not shown to be faster */
-    IPS_WHY_NOT_TUNED,  /* measured not to be faster here */
-    IPS_WHY_MAX_BYTES,  /* beyond an explicit IPCSHIM_MAX_BYTES */
+    IPS_WHY_MODEL,     /* the model finds the engine faster, by its margin */
+    IPS_WHY_TUNED,     /* it was measured to be faster here */
+    IPS_WHY_ASKED,     /* an explicit IPCSHIM_MAX_BYTES takes it */
+    IPS_WHY_ALGO,      /* IPCSHIM_ALGO is set */
+    IPS_WHY_PROTO,     /* IPCSHIM_PROTO is set */
+    IPS_WHY_NOT_MODEL, /* these stay with NCCL: not shown to be faster */
+    IPS_WHY_NOT_TUNED, /* measured not to be faster here */
+    IPS_WHY_MAX_BYTES, /* beyond an explicit IPCSHIM_MAX_BYTES */
     IPS_WHY_FEW_RANKS,
     IPS_WHY_MANY_RANKS,
     IPS_WHYS,
@@ -50,10 +51,10 @@ const char *ips_plan_why_text(int why);
 #define IPS_PLAN_NCCL 0xff
 struct ips_plan_row {
     uint64_t up_to_bytes;
-    uint16_t threads;  /* per channel; 0 for NCCL */
-    uint8_t variant;   /* enum ips_variant, or IPS_PLAN_NCCL */
-    uint8_t channels;  /* 0 for NCCL */
-    uint8_t why;       /* enum ips_plan_why */
+    uint16_t threads; /* per channel; 0 for NCCL */
+    uint8_t variant;  /* enum ips_variant, or IPS_PLAN_NCCL */
+    uint8_t channels; /* 0 for NCCL */
+    uint8_t why;      /* enum ips_plan_why */
     uint8_t pad[3];
 };
 
@@ -62,22 +63,23 @@ struct ips_plan_row {
 struct ips_policy_plan {
     uint32_t magic;
     uint8_t ranks, link; /* that it was made for; link: enum ips_link */
-    uint8_t count;       /* of rows, at least 1; the last one's up_to_bytes is UINT64_MAX */
+    uint8_t count; /* of rows, at least 1; the last one's up_to_bytes is UINT64_MAX */
     uint8_t pad;
     struct ips_plan_row row[IPS_PLAN_ROWS];
 };
 
 struct ips_tuned; /* policy/tuned.h */
 
-/* Makes the plan of a communicator of `ranks` ranks over this kind of link. `tuned`: what was
- * measured on this machine with as many ranks over such a link, or NULL: then the model of
- * policy/model.h decides. `most_channels`: of the engine there. Whatever the settings hold,
- * the plan is valid. */
+/* Makes the plan of a communicator of `ranks` ranks over this kind of link. `tuned`: what
+ * was measured on this machine with as many ranks over such a link, or NULL: then the
+ * model of policy/model.h decides. `most_channels`: of the engine there. Whatever the
+ * settings hold, the plan is valid. */
 void ips_policy_plan_make(const struct ips_policy_settings *settings, unsigned ranks,
                           enum ips_link link, unsigned most_channels,
                           const struct ips_tuned *tuned, struct ips_policy_plan *ret);
 
-/* Whether `bytes` bytes from another process are a plan for as many ranks and channels. */
+/* Whether `bytes` bytes from another process are a plan for as many ranks and channels.
+ */
 int ips_policy_plan_valid(const void *plan, size_t bytes, unsigned ranks,
                           unsigned most_channels);
 

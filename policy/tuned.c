@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the text of `ipcshim tune`: lines of `key = value`, and rows of seven words. Nothing
- * is believed that is not in range: a text with one bad line is refused as a whole. */
+/* Reads the text of `ipcshim tune`: lines of `key = value`, and rows of seven words.
+ * Nothing is believed that is not in range: a text with one bad line is refused as a
+ * whole. */
 #include "policy/tuned.h"
 
 #include <stdio.h>
@@ -40,7 +41,8 @@ static int is(const struct word *word, const char *text)
     return word->length == strlen(text) && !memcmp(word->at, text, word->length);
 }
 
-/* Digits only: what strtoul takes beside them has no place here, and depends on nothing. */
+/* Digits only: what strtoul takes beside them has no place here, and depends on nothing.
+ */
 static int parse_whole(const struct word *word, uint64_t most, uint64_t *ret)
 {
     uint64_t value = 0;
@@ -170,8 +172,8 @@ static int read_key(struct reader *r, const struct word *words, unsigned count)
                number == IPS_TUNED_FORMAT;
     }
     if (is(key, "library"))
-        return count == 1 && (!m || is(value, m->library) ||
-                              foreign(r, "another version of ipcshim"));
+        return count == 1 &&
+               (!m || is(value, m->library) || foreign(r, "another version of ipcshim"));
     if (is(key, "wire"))
         return count == 1 && parse_whole(value, INT32_MAX, &number) &&
                (!m || number == (uint64_t)m->wire ||
@@ -192,7 +194,8 @@ static int read_candidate(const struct word *words, struct ips_candidate *ret)
     const int proto = find_name(&words[1], ips_proto_name);
     const int variant = algo < 0 || proto < 0 ? -1 : ips_variant_of(algo, proto);
     uint64_t channels, threads;
-    if (variant < 0 || !parse_whole(&words[2], IPS_MAX_CHANNELS, &channels) || !channels ||
+    if (variant < 0 || !parse_whole(&words[2], IPS_MAX_CHANNELS, &channels) ||
+        !channels ||
         !parse_whole(&words[3], ips_variant_max_threads(variant), &threads) || !threads ||
         threads % 32)
         return 0;
@@ -201,7 +204,8 @@ static int read_candidate(const struct word *words, struct ips_candidate *ret)
     return 1;
 }
 
-/* bytes algorithm protocol channels threads eager graph; or bytes nccl - - - eager graph */
+/* bytes algorithm protocol channels threads eager graph; or bytes nccl - - - eager graph
+ */
 static int read_row(struct reader *r, const struct word *words, unsigned count)
 {
     struct ips_tuned_row row = {0};
@@ -257,8 +261,12 @@ enum ips_tuned_verdict ips_tuned_parse(const char *text, size_t bytes,
                                        unsigned ranks, enum ips_link link,
                                        struct ips_tuned *ret, char *ret_reason)
 {
-    struct reader r = {.at = text, .end = text + bytes, .machine = machine,
-                       .ranks = ranks, .link = link, .tuned = ret};
+    struct reader r = {.at = text,
+                       .end = text + bytes,
+                       .machine = machine,
+                       .ranks = ranks,
+                       .link = link,
+                       .tuned = ret};
     ret->ranks = ranks;
     ret->link = link;
     ret->count = 0;

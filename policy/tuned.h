@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `ipcshim tune` has measured on a machine, as text and as a table. The text is a file
- * that people may read and write (docs/tuning.md); whatever it holds, reading it is bounded.
- * No I/O: whoever has the text passes it. */
+/* What `ipcshim tune` has measured on a machine, as text and as a table. The text is a
+ * file that people may read and write (docs/tuning.md); whatever it holds, reading it is
+ * bounded. No I/O: whoever has the text passes it. */
 #ifndef IPS_POLICY_TUNED_H
 #define IPS_POLICY_TUNED_H
 
@@ -18,9 +18,9 @@
 /* One measurement. */
 struct ips_tuned_row {
     uint64_t bytes;
-    int32_t nccl;                   /* of NCCL; then the candidate is meaningless */
+    int32_t nccl; /* of NCCL; then the candidate is meaningless */
     struct ips_candidate candidate;
-    struct ips_times times;         /* us, all positive */
+    struct ips_times times; /* us, all positive */
 };
 
 /* All measurements of as many ranks over one kind of link, by rising bytes. */
@@ -47,14 +47,15 @@ void ips_tuned_gpu_text(const char *bus_id, const unsigned char *uuid, char *ret
 enum ips_tuned_verdict {
     IPS_TUNED_OK,
     IPS_TUNED_FOREIGN, /* sound, but of another machine, driver or version */
-    IPS_TUNED_ABSENT,  /* sound and of this machine, without this number of ranks or link */
+    IPS_TUNED_ABSENT,  /* sound and of this machine, without this number of ranks or link
+                        */
     IPS_TUNED_DAMAGED, /* not to be understood */
     IPS_TUNED_NO_FILE, /* see shim/tune_file.h */
 };
 
-/* Finds the table of `ranks` ranks over `link` in a text of `bytes` bytes. machine: NULL for
- * any. Only with
- * IPS_TUNED_OK *ret is complete. ret_reason[IPS_TUNED_REASON_BYTES] says what is wrong. */
+/* Finds the table of `ranks` ranks over `link` in a text of `bytes` bytes. machine: NULL
+ * for any. Only with IPS_TUNED_OK *ret is complete. ret_reason[IPS_TUNED_REASON_BYTES]
+ * says what is wrong. */
 #define IPS_TUNED_REASON_BYTES 160
 enum ips_tuned_verdict ips_tuned_parse(const char *text, size_t bytes,
                                        const struct ips_tuned_machine *machine,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the plan: finds the file of `ipcshim tune`, believes it if it is this user's and this
- * machine's, and leaves the rest to policy/. A file that is of no use is told once per
- * process, and never keeps the engine from working. */
+/* Makes the plan: finds the file of `ipcshim tune`, believes it if it is this user's and
+ * this machine's, and leaves the rest to policy/. A file that is of no use is told once
+ * per process, and never keeps the engine from working. */
 #include "shim/plan.h"
 
 #include <errno.h>
@@ -22,7 +22,8 @@ static void ignore(enum ips_log_level level, const char *path, const char *reaso
 {
     static int told;
     if (!__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED))
-        ips_log(level, "the tuned tables in %s are ignored: %s; `ipcshim tune` makes new ones",
+        ips_log(level,
+                "the tuned tables in %s are ignored: %s; `ipcshim tune` makes new ones",
                 path, reason);
 }
 
@@ -32,8 +33,10 @@ static void describe(struct ips_tuned_machine *machine,
 {
     const struct ips_gpu_api *gpu = ips_gpu();
     int count = 0;
-    *machine = (struct ips_tuned_machine){.library = IPCSHIM_VERSION, .wire = IPS_WIRE_VERSION};
-    if (!gpu || gpu->cuDriverGetVersion(&machine->driver) || gpu->cuDeviceGetCount(&count))
+    *machine =
+        (struct ips_tuned_machine){.library = IPCSHIM_VERSION, .wire = IPS_WIRE_VERSION};
+    if (!gpu || gpu->cuDriverGetVersion(&machine->driver) ||
+        gpu->cuDeviceGetCount(&count))
         return;
     for (int i = 0; i < count && i < IPS_TUNED_GPUS; i++) {
         gpu_device device;
@@ -57,7 +60,8 @@ static struct ips_tuned *find_tuned(unsigned ranks, enum ips_link link)
     struct ips_tuned_machine machine;
     enum ips_tuned_verdict verdict;
     struct ips_tuned *tuned;
-    if (ips_settings_tune_file(named, path, sizeof path) || !(tuned = malloc(sizeof *tuned)))
+    if (ips_settings_tune_file(named, path, sizeof path) ||
+        !(tuned = malloc(sizeof *tuned)))
         return NULL;
     describe(&machine, gpus);
     if (!ips_tune_file_read(path, &machine, ranks, link, tuned, &verdict, reason))
@@ -81,7 +85,8 @@ static size_t make(const void *context, int nranks, enum ips_link link, void *re
     struct ips_policy_plan plan;
     const int saved = errno;
     struct ips_tuned *tuned = find_tuned((unsigned)nranks, link);
-    ips_policy_plan_make(context, (unsigned)nranks, link, most_channels(link), tuned, &plan);
+    ips_policy_plan_make(context, (unsigned)nranks, link, most_channels(link), tuned,
+                         &plan);
     free(tuned);
     memcpy(ret_plan, &plan, sizeof plan);
     errno = saved;

@@ -40,8 +40,8 @@ static char *read_text(int fd, size_t bytes, size_t *ret_bytes)
     return text;
 }
 
-static char *load(const char *path, size_t *ret_bytes, enum ips_tuned_verdict *ret_verdict,
-                  char *ret_reason)
+static char *load(const char *path, size_t *ret_bytes,
+                  enum ips_tuned_verdict *ret_verdict, char *ret_reason)
 {
     struct stat status;
     char *text = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ipcshim policy: the plan that a communicator would get under the IPCSHIM_* variables that
- * are set, with the times it rests on; and of one size, those of all candidates. */
+/* ipcshim policy: the plan that a communicator would get under the IPCSHIM_* variables
+ * that are set, with the times it rests on; and of one size, those of all candidates. */
 #include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,12 +14,15 @@
 
 static const char help[] =
     "usage: ipcshim policy [--ranks N] [--link LINK] [--tune FILE] [--size BYTES]\n\n"
-    "Prints the plan of a communicator of N ranks (default 2) over a LINK (same-gpu, pcie,\n"
-    "nvlink or host; default pcie) under the IPCSHIM_* variables that are set: up to which\n"
-    "size an AllReduce takes which route and kernel, the times it rests on, in us, launched /\n"
-    "replayed from a graph, and why. FILE: of ipcshim tune (default: the one that the shim\n"
-    "would read); its machine is not compared with this one. \"~\": by the model. With --size,\n"
-    "all candidates for that size.\n"
+    "Prints the plan of a communicator of N ranks (default 2) over a LINK (same-gpu, "
+    "pcie,\n"
+    "nvlink or host; default pcie) under the IPCSHIM_* variables that are set: up to "
+    "which\n"
+    "size an AllReduce takes which route and kernel, the times that rests on, in us,\n"
+    "launched / replayed from a graph, and why. \"~\": by the model.\n"
+    "FILE: of ipcshim tune (default: the one that the shim would read); its machine is "
+    "not\n"
+    "compared with this one. With --size, all candidates for that size.\n"
     "Whether the engine gets a communicator at all is decided when it is made (see\n"
     "IPCSHIM_LOG=info).\n";
 
@@ -89,7 +92,8 @@ static const struct ips_times *measured(const struct query *q, uint64_t bytes,
     for (unsigned i = 0; tuned && i < tuned->count; i++) {
         const struct ips_tuned_row *row = &tuned->row[i];
         if (row->bytes == bytes && !row->nccl && row->candidate.variant == c->variant &&
-            row->candidate.channels == c->channels && row->candidate.threads == c->threads)
+            row->candidate.channels == c->channels &&
+            row->candidate.threads == c->threads)
             return &row->times;
     }
     return NULL;
@@ -103,7 +107,8 @@ static void print_candidates(const struct query *q, uint64_t bytes)
     char size[16];
     print_head(q);
     printf("# %s; the engine is taken at %.0f %% of NCCL's times or less: it %s\n",
-           tool_size_text(bytes, size), 100 * choice.margin, choice.wins ? "is" : "is not");
+           tool_size_text(bytes, size), 100 * choice.margin,
+           choice.wins ? "is" : "is not");
     printf("%-13s  channels  threads  %15s  %15s\n", "kernel", "measured", "model");
     printf("%-13s  %8s  %7s", "nccl", "-", "-");
     const struct ips_times nccl = ips_model_nccl(in->link, in->ranks, bytes);
@@ -119,13 +124,15 @@ static void print_candidates(const struct query *q, uint64_t bytes)
         struct ips_candidate cut = c;
         if (!ips_plan_permits(in, &cut) || cut.channels != c.channels)
             continue;
-        printf("%-13s  %8u  %7u", ips_variant_name((int)c.variant), c.channels, c.threads);
+        printf("%-13s  %8u  %7u", ips_variant_name((int)c.variant), c.channels,
+               c.threads);
         if (times)
             print_times(times, 1);
         else
             printf("  %15s", "-");
         print_times(&model, 0);
-        printf("%s\n", c.variant == choice.best.variant && c.channels == choice.best.channels &&
+        printf("%s\n", c.variant == choice.best.variant &&
+                               c.channels == choice.best.channels &&
                                c.threads == choice.best.threads
                            ? "  best"
                            : "");
@@ -177,12 +184,10 @@ static int show(struct query *q, uint64_t bytes)
 
 int cmd_policy(int argc, char **argv)
 {
-    static const struct option options[] = {{"ranks", required_argument, NULL, 'n'},
-                                            {"link", required_argument, NULL, 'l'},
-                                            {"tune", required_argument, NULL, 't'},
-                                            {"size", required_argument, NULL, 's'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"ranks", required_argument, NULL, 'n'}, {"link", required_argument, NULL, 'l'},
+        {"tune", required_argument, NULL, 't'},  {"size", required_argument, NULL, 's'},
+        {"help", no_argument, NULL, 'h'},        {0}};
     struct query query = {.input = {.settings = &ips_settings()->policy,
                                     .ranks = 2,
                                     .link = IPS_LINK_PCIE,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ipcshim tune, the parent: starts the ranks, one number of them after the other, shows how
- * far they are, and writes the file that the shim reads when it makes communicators. */
+/* ipcshim tune, the parent: starts the ranks, one number of them after the other, shows
+ * how far they are, and writes the file that the shim reads when it makes communicators.
+ */
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -21,20 +22,32 @@
 #include "tools/tune.h"
 
 static const char help[] =
-    "usage: ipcshim tune [--ranks N,...] [--transport auto|ipc|host] [--sizes BYTES,...]\n"
-    "                    [--rounds N] [--no-nccl] [--output FILE] [--device auto|gpu|sim]\n\n"
-    "Measures on this machine which of the engine's kernels is the fastest for each size, and\n"
-    "whether it is faster than NCCL, launched and replayed from a graph; checks every result;\n"
-    "and writes it to FILE, which libipcshim.so reads when it makes a communicator. Let nothing\n"
-    "else run meanwhile. IPCSHIM_ALGO, IPCSHIM_PROTO and IPCSHIM_MAX_CHANNELS leave kernels out.\n\n"
-    "  --ranks N,...      numbers of ranks, one process each (default: 2, 4 and 8, as far as\n"
-    "                     there are GPUs; with one GPU all three, which share it)\n"
-    "  --transport T      where the ranks' mailboxes lie, as IPCSHIM_TRANSPORT (default: auto)\n"
+    "usage: ipcshim tune [--ranks N,...] [--transport auto|ipc|host] [--sizes "
+    "BYTES,...]\n"
+    "                    [--rounds N] [--no-nccl] [--output FILE] [--device "
+    "auto|gpu|sim]\n"
+    "\n"
+    "Measures on this machine which of the engine's kernels is the fastest for each "
+    "size,\n"
+    "and whether it is faster than NCCL, launched and replayed from a graph; checks "
+    "every\n"
+    "result; and writes it to FILE, which libipcshim.so reads when it makes a "
+    "communicator.\n"
+    "Let nothing else run meanwhile. IPCSHIM_ALGO, IPCSHIM_PROTO and "
+    "IPCSHIM_MAX_CHANNELS\n"
+    "leave kernels out.\n\n"
+    "  --ranks N,...      numbers of ranks, one process each (default: 2, 4 and 8, as "
+    "far\n"
+    "                     as there are GPUs; with one GPU all three, which share it)\n"
+    "  --transport T      where the ranks' mailboxes lie, as IPCSHIM_TRANSPORT\n"
+    "                     (default: auto)\n"
     "  --sizes BYTES,...  (default: 1K to 64M, powers of two)\n"
     "  --rounds N         timings of each candidate that stays in the race (default: 5)\n"
     "  --no-nccl          the engine alone: then the model stands for NCCL\n"
-    "  --output FILE      (default: IPCSHIM_TUNE_FILE, else ipcshim/tune in $XDG_CACHE_HOME or\n"
-    "                     ~/.cache); tables of other numbers of ranks or links stay in it\n"
+    "  --output FILE      (default: IPCSHIM_TUNE_FILE, else ipcshim/tune in\n"
+    "                     $XDG_CACHE_HOME or ~/.cache); tables of other numbers of "
+    "ranks\n"
+    "                     or links stay in it\n"
     "See docs/tuning.md.\n";
 
 struct tuning {
@@ -67,8 +80,8 @@ static void tick(void *arg)
     char size[16];
     const unsigned done = __atomic_load_n(&t->page->done_sizes, __ATOMIC_ACQUIRE);
     if (t->terminal && done < t->page->options.nsizes)
-        fprintf(stderr, "\r%u ranks: %u of %u sizes done, now %s\033[K", t->page->sync.nranks,
-                done, t->page->options.nsizes,
+        fprintf(stderr, "\r%u ranks: %u of %u sizes done, now %s\033[K",
+                t->page->sync.nranks, done, t->page->options.nsizes,
                 tool_size_text(t->page->options.size[done], size));
 }
 
@@ -117,8 +130,9 @@ static void print_plan(const struct tuning *t, const struct ips_tuned *tuned)
         tuned->link == IPS_LINK_HOST ? IPS_HOST_CHANNELS : IPS_MAX_CHANNELS;
     struct ips_policy_plan plan;
     ips_policy_plan_make(settings, tuned->ranks, tuned->link, most, tuned, &plan);
-    printf("%u ranks, %s: %llu candidates%s\n", tuned->ranks, ips_link_name((int)tuned->link),
-           (unsigned long long)t->page->measured, t->page->has_nccl ? " beside NCCL" : "");
+    printf("%u ranks, %s: %llu candidates%s\n", tuned->ranks,
+           ips_link_name((int)tuned->link), (unsigned long long)t->page->measured,
+           t->page->has_nccl ? " beside NCCL" : "");
     for (unsigned i = 0; i < plan.count; i++)
         if (i + 1 == plan.count || plan.row[i].variant != IPS_PLAN_NCCL ||
             plan.row[i + 1].variant != IPS_PLAN_NCCL) /* else for another reason only */
@@ -164,9 +178,9 @@ static int tune_all(struct tuning *t, int simulated)
     int status = machine ? 0 : tool_fail("no memory");
     for (unsigned i = 0; i < t->nranks && !status; i++)
         status = tune_with(t, t->ranks[i], machine);
-    if (!status && tune_file_write(t->path, machine,
-                                   (const struct ips_tuned *const *)t->tuned, t->ntuned,
-                                   simulated))
+    if (!status &&
+        tune_file_write(t->path, machine, (const struct ips_tuned *const *)t->tuned,
+                        t->ntuned, simulated))
         status = TOOL_FAILED;
     if (!status)
         printf("written to %s\n", t->path);
@@ -223,7 +237,8 @@ static int add_size(struct tuning *t, const char *word)
     return 0;
 }
 
-static int each_word(char *list, int (*add)(struct tuning *, const char *), struct tuning *t)
+static int each_word(char *list, int (*add)(struct tuning *, const char *),
+                     struct tuning *t)
 {
     for (char *word = strtok(list, ","); word; word = strtok(NULL, ","))
         if (add(t, word))
@@ -270,12 +285,15 @@ static int take(struct tuning *t, int letter, char *value)
 /* -1: go on; otherwise the exit status. */
 static int parse(struct tuning *t, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"ranks", required_argument, NULL, 'n'},  {"transport", required_argument, NULL, 't'},
-        {"sizes", required_argument, NULL, 's'},  {"rounds", required_argument, NULL, 'r'},
-        {"output", required_argument, NULL, 'o'}, {"device", required_argument, NULL, 'd'},
-        {"no-nccl", no_argument, NULL, 'x'},      {"help", no_argument, NULL, 'h'},
-        {0}};
+    static const struct option options[] = {{"ranks", required_argument, NULL, 'n'},
+                                            {"transport", required_argument, NULL, 't'},
+                                            {"sizes", required_argument, NULL, 's'},
+                                            {"rounds", required_argument, NULL, 'r'},
+                                            {"output", required_argument, NULL, 'o'},
+                                            {"device", required_argument, NULL, 'd'},
+                                            {"no-nccl", no_argument, NULL, 'x'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
     int letter, index = 0;
     while ((letter = getopt_long(argc, argv, "", options, &index)) != -1) {
         if (letter == 'h') {
@@ -285,7 +303,8 @@ static int parse(struct tuning *t, int argc, char **argv)
         if (letter == '?')
             return TOOL_USAGE;
         if (take(t, letter, optarg))
-            return tool_fail("--%s %s: see ipcshim tune --help", options[index].name, optarg);
+            return tool_fail("--%s %s: see ipcshim tune --help", options[index].name,
+                             optarg);
     }
     if (optind < argc)
         return tool_fail("tune: \"%s\" is not an option", argv[optind]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the file of `ipcshim tune`: whole or not at all, so that a communicator that is being
- * made never reads half of it. See docs/tuning.md for the format. */
+/* Writes the file of `ipcshim tune`: whole or not at all, so that a communicator that is
+ * being made never reads half of it. See docs/tuning.md for the format. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -19,13 +19,14 @@
 static void write_table(FILE *out, const struct ips_tuned *tuned)
 {
     fprintf(out, "\ntable = %u %s\n", tuned->ranks, ips_link_name((int)tuned->link));
-    fprintf(out, "# bytes   kernel         channels  threads    us launched   us replayed\n");
+    fprintf(out,
+            "# bytes   kernel         channels  threads    us launched   us replayed\n");
     for (unsigned i = 0; i < tuned->count; i++) {
         const struct ips_tuned_row *row = &tuned->row[i];
         const struct ips_candidate *c = &row->candidate;
         if (row->nccl)
-            fprintf(out, "%9llu  %-8s %-6s %6s %8s", (unsigned long long)row->bytes, "nccl",
-                    "-", "-", "-");
+            fprintf(out, "%9llu  %-8s %-6s %6s %8s", (unsigned long long)row->bytes,
+                    "nccl", "-", "-", "-");
         else
             fprintf(out, "%9llu  %-8s %-6s %6u %8u", (unsigned long long)row->bytes,
                     ips_algo_name(ips_variant_algo((int)c->variant)),
@@ -52,8 +53,8 @@ static void write_head(FILE *out, const struct tune_page *page, int simulated)
 }
 
 /* The machine as the shim will describe it. */
-static struct ips_tuned_machine machine_of(const struct tune_page *page,
-                                           char texts[IPS_TUNED_GPUS][IPS_TUNED_GPU_BYTES])
+static struct ips_tuned_machine
+machine_of(const struct tune_page *page, char texts[IPS_TUNED_GPUS][IPS_TUNED_GPU_BYTES])
 {
     struct ips_tuned_machine machine = {.library = IPCSHIM_VERSION,
                                         .wire = IPS_WIRE_VERSION,
@@ -63,7 +64,8 @@ static struct ips_tuned_machine machine_of(const struct tune_page *page,
         const char *name = strchr(page->gpu[i], ' ');
         name = name ? strchr(name + 1, ' ') : NULL;
         snprintf(texts[i], IPS_TUNED_GPU_BYTES, "%.*s",
-                 name ? (int)(name - page->gpu[i]) : IPS_TUNED_GPU_BYTES - 1, page->gpu[i]);
+                 name ? (int)(name - page->gpu[i]) : IPS_TUNED_GPU_BYTES - 1,
+                 page->gpu[i]);
         machine.gpu[i] = texts[i];
     }
     return machine;
@@ -89,14 +91,14 @@ static void write_kept(FILE *out, const char *path, const struct tune_page *page
     for (unsigned ranks = IPS_MIN_RANKS; old && ranks <= IPS_MAX_RANKS; ranks++)
         for (int link = 0; link < IPS_LINKS; link++)
             if (!is_new(tuned, count, ranks, (enum ips_link)link) &&
-                !ips_tune_file_read(path, &machine, ranks, (enum ips_link)link, old, &verdict,
-                                    reason))
+                !ips_tune_file_read(path, &machine, ranks, (enum ips_link)link, old,
+                                    &verdict, reason))
                 write_table(out, old);
     free(old);
 }
 
-/* The directories above the file, as far as they are missing; mode 0700, as the standard for
- * caches has it. */
+/* The directories above the file, as far as they are missing; mode 0700, as the standard
+ * for caches has it. */
 static void make_directories(const char *path)
 {
     char directory[PATH_MAX];
@@ -112,7 +114,8 @@ int tune_file_write(const char *path, const struct tune_page *page,
                     const struct ips_tuned *const *tuned, unsigned count, int simulated)
 {
     char temporary[PATH_MAX];
-    const int length = snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
+    const int length =
+        snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
     FILE *out = NULL;
     make_directories(path);
     if (length > 0 && (size_t)length < sizeof temporary) {

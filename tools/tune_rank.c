@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of `ipcshim tune`: brings the engine up through its own door, with a key that the
- * parent chose, and NCCL beside it where there is one; no shim takes part. */
+/* One rank of `ipcshim tune`: brings the engine up through its own door, with a key that
+ * the parent chose, and NCCL beside it where there is one; no shim takes part. */
 #include "tools/tune_rank.h"
 
 #include <sched.h>
@@ -108,7 +108,8 @@ static int make_buffers(struct tune_rank *r)
         tool_fail("no memory for %llu bytes on the host", (unsigned long long)most);
         return -1;
     }
-    return device_stream(&r->device, &r->stream) || device_alloc(&r->device, most, &r->in) ||
+    return device_stream(&r->device, &r->stream) ||
+           device_alloc(&r->device, most, &r->in) ||
            device_alloc(&r->device, most, &r->out);
 }
 

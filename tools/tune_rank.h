@@ -21,8 +21,9 @@ struct tune_rank {
     nccl_comm comm; /* NULL: no NCCL beside */
 };
 
-/* Tells all ranks a number of each mode and a flag; *ret is the largest of each that any of
- * them told. 0, or -1 when a rank has failed. */
-int tune_agree(struct tune_rank *rank, const struct tune_slot *own, struct tune_slot *ret);
+/* Tells all ranks a number of each mode and a flag; *ret is the largest of each that any
+ * of them told. 0, or -1 when a rank has failed. */
+int tune_agree(struct tune_rank *rank, const struct tune_slot *own,
+               struct tune_slot *ret);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One size of `ipcshim tune`, in one rank. Every candidate's result is checked before it is
- * timed, launched and replayed. Candidates and NCCL take turns in rounds, so that a drift of
- * the machine meets all; those that lose clearly are left out of the rounds to come. What
- * counts is the slowest rank, and all ranks leave out the same. */
+/* One size of `ipcshim tune`, in one rank. Every candidate's result is checked before it
+ * is timed, launched and replayed. Candidates and NCCL take turns in rounds, so that a
+ * drift of the machine meets all; those that lose clearly are left out of the rounds to
+ * come. What counts is the slowest rank, and all ranks leave out the same. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,9 +17,13 @@
 #define POISON 0xa5
 #define WINDOWS 8 /* of a result that are compared, each of as many elements: */
 #define WINDOW_ELEMS 1024
-/* By the model, beyond this many times the best one's time nothing is tried: a factor of two
- * either way covers what the model does not know. */
+/* By the model, beyond this many times the best one's time nothing is tried: a factor of
+ * two either way covers what the model does not know. */
 #define MODEL_FACTOR 4.0
+/* A large size's candidates differ by more than a single call's time errs: one that takes
+ * so many times the best one's is not timed at all. */
+#define FIRST_FACTOR 3.0
+#define LARGE_BYTES (1u << 20)
 /* Of the best one's time, after the first round and later: what is slower is left out. */
 static const double round_factor[] = {1.6, 1.25, 1.12};
 
@@ -55,9 +59,9 @@ static int enqueue_one(const struct batch *b)
     const uint64_t count = b->bytes / 4;
     int captured;
     if (b->side->nccl) {
-        int error = r->nccl.AllReduce((const void *)(uintptr_t)r->in,
-                                      (void *)(uintptr_t)r->out, count, IPS_FLOAT32, IPS_SUM,
-                                      r->comm, r->stream);
+        int error =
+            r->nccl.AllReduce((const void *)(uintptr_t)r->in, (void *)(uintptr_t)r->out,
+                              count, IPS_FLOAT32, IPS_SUM, r->comm, r->stream);
         return error ? tool_fail("ncclAllReduce: %s", r->nccl.GetErrorString(error)) : 0;
     }
     const struct ips_allreduce call = {
@@ -128,14 +132,16 @@ static int compare(struct tune_rank *r, uint64_t bytes, uint64_t *ret_wrong)
         const uint64_t first = windows == 1 ? 0 : (count - length) / (windows - 1) * i;
         const uint64_t start = windows > 1 && i == windows - 1 ? count - length : first;
         struct ips_mismatch mismatch;
-        if (device_download(&r->device, r->host, r->out + 4 * start, 4 * length, r->stream))
+        if (device_download(&r->device, r->host, r->out + 4 * start, 4 * length,
+                            r->stream))
             return -1;
         *ret_wrong += ips_payload_check(&payload, start, length, r->host, &mismatch);
     }
     return 0;
 }
 
-/* One call with its result checked on all ranks; also tells how long a first one takes. */
+/* One call with its result checked on all ranks; also tells how long a first one takes.
+ */
 static int check_side(struct tune_rank *r, struct side *side, uint64_t bytes,
                       double *ret_first_us)
 {
@@ -174,12 +180,18 @@ static unsigned calls_for(const struct tune_options *o, double us)
     return calls > o->most_calls ? o->most_calls : (unsigned)calls;
 }
 
-/* A side as it is timed: checked, captured, run once from the graph. */
-static int prepare(struct tune_rank *r, struct side *side, uint64_t bytes)
+/* A side as it is timed: checked, captured, run once from the graph. *best_us: the
+ * shortest first call of the engine so far, or 0. */
+static int prepare(struct tune_rank *r, struct side *side, uint64_t bytes,
+                   double *best_us)
 {
     double first_us, ignored;
     if (check_side(r, side, bytes, &first_us))
         return -1;
+    if (!side->nccl && !side->out && (!*best_us || first_us < *best_us))
+        *best_us = first_us;
+    if (!side->nccl && bytes >= LARGE_BYTES && first_us > FIRST_FACTOR * *best_us)
+        side->out = 1;
     if (side->out)
         return 0;
     side->calls = calls_for(&r->page->options, first_us);
@@ -252,18 +264,19 @@ static void leave_out(struct side *sides, unsigned count, unsigned round)
     }
 }
 
-/* NCCL first, then every candidate that the IPCSHIM_* variables leave and the model does not
- * rule out. */
+/* NCCL first, then every candidate that the IPCSHIM_* variables leave and the model does
+ * not rule out. */
 static unsigned list_sides(const struct tune_rank *r, uint64_t bytes, struct side *sides)
 {
-    const struct ips_plan_input input = {&ips_settings()->policy, r->page->sync.nranks, r->link,
-                                         r->channels, NULL};
+    const struct ips_plan_input input = {&ips_settings()->policy, r->page->sync.nranks,
+                                         r->link, r->channels, NULL};
     struct ips_candidate candidate;
     unsigned count = 0;
     double best = 0;
     if (r->comm)
         sides[count++] = (struct side){.nccl = 1};
-    for (unsigned i = 0; ips_candidate_at(i, &candidate) && count < TUNE_CANDIDATES; i++) {
+    for (unsigned i = 0; ips_candidate_at(i, &candidate) && count < TUNE_CANDIDATES;
+         i++) {
         const struct ips_times model =
             ips_model_engine(r->link, r->page->sync.nranks, bytes, &candidate);
         const unsigned channels = candidate.channels;
@@ -283,8 +296,9 @@ static unsigned list_sides(const struct tune_rank *r, uint64_t bytes, struct sid
 static int race(struct tune_rank *r, struct side *sides, unsigned count, uint64_t bytes)
 {
     int error = 0;
+    double best_us = 0;
     for (unsigned i = 0; i < count && !error; i++)
-        error = prepare(r, &sides[i], bytes);
+        error = prepare(r, &sides[i], bytes, &best_us);
     for (unsigned round = 0; round < r->page->options.rounds && !error; round++) {
         for (unsigned turn = 0; turn < count && !error; turn++) {
             struct side *side = &sides[round % 2 ? count - 1 - turn : turn];

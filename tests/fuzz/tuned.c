@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzzes the file of `ipcshim tune`. Whatever it holds, a table that is found is in range and
- * sorted, a plan made from it is valid, and what is refused has a reason. */
+/* Fuzzes the file of `ipcshim tune`. Whatever it holds, a table that is found is in range
+ * and sorted, a plan made from it is valid, and what is refused has a reason. */
 #include "policy/plan.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -28,9 +28,10 @@ static void check_plan(const struct ips_tuned *tuned)
     for (unsigned turn = 0; turn < 4; turn++) {
         settings.max_bytes = turn % 2 ? 100000 : IPS_MAX_BYTES_AUTO;
         settings.max_channels = turn / 2 ? 3 : IPS_MAX_CHANNELS;
-        ips_policy_plan_make(&settings, tuned->ranks, tuned->link, IPS_MAX_CHANNELS, tuned,
-                             &plan);
-        MUST(ips_policy_plan_valid(&plan, sizeof plan, tuned->ranks, settings.max_channels));
+        ips_policy_plan_make(&settings, tuned->ranks, tuned->link, IPS_MAX_CHANNELS,
+                             tuned, &plan);
+        MUST(ips_policy_plan_valid(&plan, sizeof plan, tuned->ranks,
+                                   settings.max_channels));
         MUST(ips_policy_decide(&plan, UINT64_MAX / 2, IPS_INT8, IPS_SUM).route ==
              IPS_ROUTE_NCCL);
     }
@@ -39,7 +40,10 @@ static void check_plan(const struct ips_tuned *tuned)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct ips_tuned_machine machine = {
-        .library = "0.1.0", .wire = 3, .driver = 13000, .count = 1,
+        .library = "0.1.0",
+        .wire = 3,
+        .driver = 13000,
+        .count = 1,
         .gpu = {"0000:01:00.0 GPU-73696d67-7075-2d64-6576-6963652d8000"}};
     static struct ips_tuned tuned;
     char reason[IPS_TUNED_REASON_BYTES];

@@ -139,6 +139,15 @@ def changes_the_route():
                  f"{reasons}", result)
 
 
+def nothing_wins():
+    """Where nothing is known to be faster there is no engine: no memory is held for it."""
+    path = tables.file(tables.text(MADE, [(size, 1) for size, _, _ in MADE]))
+    script = SCRIPT + "destroy A\n" + SCRIPT
+    result = h.run(script, 3, {**AUTO, "IPCSHIM_TUNE_FILE": path, "IPCSHIM_LOG": "info"})
+    h.expect_fine(result, 3)
+    h.expect_route(result, 3, "nccl", reason="no size is known to be faster here")
+
+
 def rank_0_decides():
     """Rank 1 has another file, rank 2 a damaged one, rank 3 none: all do what rank 0 says."""
     other = tables.file(tables.text([(65536, "ring LL", 4)], [(65536, 100)]))
@@ -221,6 +230,7 @@ def tests():
     yield "kernels left out", forced
     yield "asked wrongly", asked_wrongly
     yield "a file changes the route", changes_the_route
+    yield "nothing wins", nothing_wins
     yield "rank 0 decides", rank_0_decides
     yield "files of no use", of_no_use
     yield "files of others", of_another_user

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans are valid whatever they are made from, take what was asked for or what wins, and say
- * why; what they say of a call depends on its bytes, type and operation only. */
+/* Plans are valid whatever they are made from, take what was asked for or what wins, and
+ * say why; what they say of a call depends on its bytes, type and operation only. */
 #include "policy/plan.h"
 
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "kernels/wire.h"
 #include "tests/unit/check.h"
 
-static const enum ips_link all_links[] = {IPS_LINK_SAME_GPU, IPS_LINK_PCIE, IPS_LINK_NVLINK,
-                                          IPS_LINK_HOST};
+static const enum ips_link all_links[] = {IPS_LINK_SAME_GPU, IPS_LINK_PCIE,
+                                          IPS_LINK_NVLINK, IPS_LINK_HOST};
 #define EACH_LINK(link) \
     for (unsigned i_ = 0; i_ < IPS_LINKS && ((link) = all_links[i_], 1); i_++)
 
@@ -50,16 +50,16 @@ static void test_asked(void)
 {
     enum ips_link link;
     EACH_LINK(link)
-        for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++)
-            for (uint64_t most = 1; most < UINT64_C(1) << 40; most = most * 3 + 1) {
-                const struct ips_policy_settings s = asking(most);
-                const struct ips_policy_plan plan = plan_of(&s, ranks, link, NULL);
-                CHECK(ips_policy_plan_takes_some(&plan));
-                for (uint64_t bytes = 0; bytes < most; bytes = bytes * 2 + 1)
-                    CHECK(taken(&plan, bytes), "%llu", (unsigned long long)bytes);
-                CHECK(taken(&plan, most) && !taken(&plan, most + 1));
-                CHECK(strstr(of_bytes(&plan, most + 1).reason, "IPCSHIM_MAX_BYTES"));
-            }
+    for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++)
+        for (uint64_t most = 1; most < UINT64_C(1) << 40; most = most * 3 + 1) {
+            const struct ips_policy_settings s = asking(most);
+            const struct ips_policy_plan plan = plan_of(&s, ranks, link, NULL);
+            CHECK(ips_policy_plan_takes_some(&plan));
+            for (uint64_t bytes = 0; bytes < most; bytes = bytes * 2 + 1)
+                CHECK(taken(&plan, bytes), "%llu", (unsigned long long)bytes);
+            CHECK(taken(&plan, most) && !taken(&plan, most + 1));
+            CHECK(strstr(of_bytes(&plan, most + 1).reason, "IPCSHIM_MAX_BYTES"));
+        }
     const struct ips_policy_settings none = asking(0);
     const struct ips_policy_plan plan = plan_of(&none, 2, IPS_LINK_PCIE, NULL);
     CHECK(!ips_policy_plan_takes_some(&plan) && !taken(&plan, 1));
@@ -76,8 +76,8 @@ static void test_ranks(void)
     }
 }
 
-/* What the engine does not know stays with NCCL; counts whose bytes do not fit 64 bits are
- * never mistaken for small ones. */
+/* What the engine does not know stays with NCCL; counts whose bytes do not fit 64 bits
+ * are never mistaken for small ones. */
 static void test_types_and_counts(void)
 {
     const struct ips_policy_settings s = asking(UINT64_C(1) << 62);
@@ -86,7 +86,8 @@ static void test_types_and_counts(void)
         const int known = type >= 0 && type < IPS_TYPES;
         struct ips_decision d = ips_policy_decide(&plan, 8, type, IPS_SUM);
         CHECK((d.route == IPS_ROUTE_ENGINE) == known, "%d", type);
-        CHECK((ips_type_bytes(type) != 0) == known && (ips_type_name(type) != NULL) == known);
+        CHECK((ips_type_bytes(type) != 0) == known &&
+              (ips_type_name(type) != NULL) == known);
     }
     const int ops[] = {-1, 5, 6, 77, 0x7fffffff};
     for (unsigned i = 0; i < sizeof ops / sizeof ops[0]; i++) {
@@ -98,58 +99,62 @@ static void test_types_and_counts(void)
         const uint64_t counts[] = {UINT64_MAX, UINT64_MAX / size, UINT64_MAX / size - 1,
                                    (UINT64_MAX >> 1) + 1};
         for (unsigned i = 0; i < 4; i++)
-            CHECK(ips_policy_decide(&plan, counts[i], type, IPS_SUM).route == IPS_ROUTE_NCCL);
+            CHECK(ips_policy_decide(&plan, counts[i], type, IPS_SUM).route ==
+                  IPS_ROUTE_NCCL);
     }
 }
 
-/* A forced algorithm or protocol is taken at all sizes, whatever NCCL takes; a limit holds. */
+/* A forced algorithm or protocol is taken at all sizes, whatever NCCL takes; a limit
+ * holds. */
 static void test_forced(void)
 {
     enum ips_link link;
     EACH_LINK(link)
-        for (int algo = IPS_ALGO_AUTO; algo < IPS_ALGOS; algo++)
-            for (int proto = IPS_PROTO_AUTO; proto < IPS_PROTOS; proto++) {
-                struct ips_policy_settings s = ips_policy_defaults;
-                s.algo = algo;
-                s.proto = proto;
-                if (algo < 0 && proto < 0)
-                    continue;
-                struct ips_policy_plan plan = plan_of(&s, 5, link, NULL);
-                const int direct = algo > IPS_RING;
-                for (uint64_t bytes = 0; bytes < UINT64_C(1) << 50; bytes = bytes * 3 + 1) {
-                    struct ips_decision d = of_bytes(&plan, bytes);
-                    const int variant = (int)d.variant;
-                    CHECK(d.route == IPS_ROUTE_ENGINE);
-                    CHECK(algo < 0 || ips_variant_algo(variant) == algo);
-                    CHECK(proto < 0 || ips_variant_proto(variant) ==
-                                           (direct && proto == IPS_SIMPLE ? IPS_LL128 : proto));
-                    CHECK(strstr(d.reason, proto < 0 ? "IPCSHIM_ALGO" : "IPCSHIM_PROTO"));
-                }
-                s.max_bytes = 100;
-                plan = plan_of(&s, 5, link, NULL);
-                CHECK(taken(&plan, 100) && !taken(&plan, 101));
+    for (int algo = IPS_ALGO_AUTO; algo < IPS_ALGOS; algo++)
+        for (int proto = IPS_PROTO_AUTO; proto < IPS_PROTOS; proto++) {
+            struct ips_policy_settings s = ips_policy_defaults;
+            s.algo = algo;
+            s.proto = proto;
+            if (algo < 0 && proto < 0)
+                continue;
+            struct ips_policy_plan plan = plan_of(&s, 5, link, NULL);
+            const int direct = algo > IPS_RING;
+            for (uint64_t bytes = 0; bytes < UINT64_C(1) << 50; bytes = bytes * 3 + 1) {
+                struct ips_decision d = of_bytes(&plan, bytes);
+                const int variant = (int)d.variant;
+                CHECK(d.route == IPS_ROUTE_ENGINE);
+                CHECK(algo < 0 || ips_variant_algo(variant) == algo);
+                CHECK(proto < 0 ||
+                      ips_variant_proto(variant) ==
+                          (direct && proto == IPS_SIMPLE ? IPS_LL128 : proto));
+                CHECK(strstr(d.reason, proto < 0 ? "IPCSHIM_ALGO" : "IPCSHIM_PROTO"));
             }
+            s.max_bytes = 100;
+            plan = plan_of(&s, 5, link, NULL);
+            CHECK(taken(&plan, 100) && !taken(&plan, 101));
+        }
 }
 
-/* By itself, without measurements: only what wins by the model, launched and replayed, and
- * nothing of what was never shown. */
+/* By itself, without measurements: only what wins by the model, launched and replayed,
+ * and nothing of what was never shown. */
 static void test_by_model(void)
 {
     enum ips_link link;
     EACH_LINK(link)
-        for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++) {
-            const struct ips_policy_plan plan = plan_of(&ips_policy_defaults, ranks, link, NULL);
-            const struct ips_plan_input input = {&ips_policy_defaults, ranks, link,
-                                                 IPS_HOST_CHANNELS, NULL};
-            for (unsigned i = 0; i < plan.count; i++) {
-                const struct ips_plan_row *row = &plan.row[i];
-                CHECK(row->why == IPS_WHY_MODEL || row->why == IPS_WHY_NOT_MODEL);
-                if (row->variant == IPS_PLAN_NCCL || link != IPS_LINK_HOST)
-                    continue;
-                CHECK(ips_plan_choose(&input, row->up_to_bytes).wins);
-            }
-            CHECK(!taken(&plan, UINT64_C(1) << 40));
+    for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++) {
+        const struct ips_policy_plan plan =
+            plan_of(&ips_policy_defaults, ranks, link, NULL);
+        const struct ips_plan_input input = {&ips_policy_defaults, ranks, link,
+                                             IPS_HOST_CHANNELS, NULL};
+        for (unsigned i = 0; i < plan.count; i++) {
+            const struct ips_plan_row *row = &plan.row[i];
+            CHECK(row->why == IPS_WHY_MODEL || row->why == IPS_WHY_NOT_MODEL);
+            if (row->variant == IPS_PLAN_NCCL || link != IPS_LINK_HOST)
+                continue;
+            CHECK(ips_plan_choose(&input, row->up_to_bytes).wins);
         }
+        CHECK(!taken(&plan, UINT64_C(1) << 40));
+    }
 }
 
 static void test_channels(void)
@@ -162,7 +167,9 @@ static void test_channels(void)
             struct ips_policy_plan plan;
             ips_policy_plan_make(&s, 2, IPS_LINK_SAME_GPU, IPS_MAX_CHANNELS, NULL, &plan);
             CHECK(ips_policy_plan_valid(&plan, sizeof plan, 2, IPS_MAX_CHANNELS));
-            const unsigned bound = most > IPS_MAX_CHANNELS ? IPS_MAX_CHANNELS : most ? most : 1;
+            const unsigned bound = most > IPS_MAX_CHANNELS ? IPS_MAX_CHANNELS
+                                   : most                  ? most
+                                                           : 1;
             const unsigned large = of_bytes(&plan, UINT64_C(1) << 30).channels;
             CHECK(large <= bound && large >= (bound + 1) / 2, "%u of %u", large, bound);
         }
@@ -174,7 +181,8 @@ static void test_wild_settings(void)
     for (uint32_t channels = 0; channels < 400; channels += 133)
         for (int32_t proto = -3; proto < 9; proto++)
             for (int32_t algo = -3; algo < 9; algo++) {
-                struct ips_policy_settings s = {.algo = algo, .proto = proto,
+                struct ips_policy_settings s = {.algo = algo,
+                                                .proto = proto,
                                                 .max_channels = channels,
                                                 .max_bytes = UINT64_MAX - 1};
                 struct ips_policy_plan plan;
@@ -187,8 +195,8 @@ static void test_wild_settings(void)
 
 static struct ips_tuned tuned;
 
-static void measured(uint64_t bytes, enum ips_variant variant, unsigned channels, double eager,
-                     double graph)
+static void measured(uint64_t bytes, enum ips_variant variant, unsigned channels,
+                     double eager, double graph)
 {
     tuned.row[tuned.count++] = (struct ips_tuned_row){
         .bytes = bytes, .candidate = {variant, channels, 256}, .times = {{eager, graph}}};
@@ -238,7 +246,8 @@ static void test_tuned_and_asked(void)
     struct ips_policy_plan plan = plan_of(&s, 4, IPS_LINK_PCIE, &tuned);
     CHECK(of_bytes(&plan, 4096).variant == IPS_TWOSHOT_LL);
     CHECK(of_bytes(&plan, 4097).variant == IPS_TWOSHOT_LL128);
-    CHECK(of_bytes(&plan, 1 << 22).variant == IPS_RING_SIMPLE && !taken(&plan, (1 << 22) + 1));
+    CHECK(of_bytes(&plan, 1 << 22).variant == IPS_RING_SIMPLE &&
+          !taken(&plan, (1 << 22) + 1));
     s.algo = IPS_ONESHOT;
     plan = plan_of(&s, 4, IPS_LINK_PCIE, &tuned);
     CHECK(of_bytes(&plan, 100).channels == 1);
@@ -260,10 +269,10 @@ static void test_valid(void)
     CHECK(!ips_policy_plan_valid(&good, sizeof good, 3, IPS_MAX_CHANNELS));
     CHECK(!ips_policy_plan_valid(&good, sizeof good - 1, 4, IPS_MAX_CHANNELS));
     CHECK(!ips_policy_plan_valid(&good, 0, 4, IPS_MAX_CHANNELS));
-#define BREAK(what)                                                          \
-    do {                                                                     \
-        bad = good;                                                          \
-        bad.what;                                                            \
+#define BREAK(what)                                                           \
+    do {                                                                      \
+        bad = good;                                                           \
+        bad.what;                                                             \
         CHECK(!ips_policy_plan_valid(&bad, sizeof bad, 4, IPS_MAX_CHANNELS)); \
     } while (0)
     BREAK(magic ^= 1);
@@ -292,7 +301,8 @@ static void test_any_bytes(void)
         struct ips_policy_plan plan = good;
         for (unsigned i = 0; i < 1 + turn % 3; i++) {
             random = random * 6364136223846793005u + 1442695040888963407u;
-            ((unsigned char *)&plan)[(random >> 33) % sizeof plan] = (unsigned char)(random >> 25);
+            ((unsigned char *)&plan)[(random >> 33) % sizeof plan] =
+                (unsigned char)(random >> 25);
         }
         if (!ips_policy_plan_valid(&plan, sizeof plan, 4, IPS_MAX_CHANNELS))
             continue;
@@ -314,55 +324,63 @@ static void test_model(void)
     enum ips_link link;
     unsigned count = 0;
     while (ips_candidate_at(count, &c)) {
-        CHECK(c.variant < IPS_VARIANTS && c.channels >= 1 && c.channels <= IPS_MAX_CHANNELS);
-        CHECK(c.threads % 32 == 0 && c.threads <= ips_variant_max_threads((int)c.variant));
+        CHECK(c.variant < IPS_VARIANTS && c.channels >= 1 &&
+              c.channels <= IPS_MAX_CHANNELS);
+        CHECK(c.threads % 32 == 0 &&
+              c.threads <= ips_variant_max_threads((int)c.variant));
         count++;
     }
     CHECK(count > 50);
     EACH_LINK(link)
-        for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++) {
-            CHECK(ips_model_margin(link, ranks) < 1);
-            double before[IPS_MODES] = {0};
-            for (uint64_t bytes = 1; bytes < UINT64_C(1) << 40; bytes *= 2) {
-                const struct ips_times nccl = ips_model_nccl(link, ranks, bytes);
-                for (int mode = 0; mode < IPS_MODES; mode++) {
-                    CHECK(nccl.us[mode] > 0 && nccl.us[mode] >= before[mode]);
-                    CHECK(nccl.us[IPS_MODE_GRAPH] <= nccl.us[IPS_MODE_EAGER]);
-                    before[mode] = nccl.us[mode];
-                }
-            }
-            for (unsigned i = 0; ips_candidate_at(i, &c); i++) {
-                double last = 0;
-                for (uint64_t bytes = 1; bytes < UINT64_C(1) << 40; bytes *= 2) {
-                    const double us =
-                        ips_model_engine(link, ranks, bytes, &c).us[IPS_MODE_EAGER];
-                    CHECK(us > last, "more bytes take longer");
-                    last = us;
-                }
+    for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++) {
+        CHECK(ips_model_margin(link, ranks) < 1);
+        double before[IPS_MODES] = {0};
+        for (uint64_t bytes = 1; bytes < UINT64_C(1) << 40; bytes *= 2) {
+            const struct ips_times nccl = ips_model_nccl(link, ranks, bytes);
+            for (int mode = 0; mode < IPS_MODES; mode++) {
+                CHECK(nccl.us[mode] > 0 && nccl.us[mode] >= before[mode]);
+                CHECK(nccl.us[IPS_MODE_GRAPH] <= nccl.us[IPS_MODE_EAGER]);
+                before[mode] = nccl.us[mode];
             }
         }
+        for (unsigned i = 0; ips_candidate_at(i, &c); i++) {
+            double last = 0;
+            for (uint64_t bytes = 1; bytes < UINT64_C(1) << 40; bytes *= 2) {
+                const double us =
+                    ips_model_engine(link, ranks, bytes, &c).us[IPS_MODE_EAGER];
+                CHECK(us > last, "more bytes take longer");
+                last = us;
+            }
+        }
+    }
     CHECK(IPS_INBOX_BYTES == 64 << 10, "as model.c has it");
 }
 
 /* --- texts of tables --- */
 
 static const struct ips_tuned_machine machine = {
-    .library = "1.2.3", .wire = 3, .driver = 13000, .count = 2,
+    .library = "1.2.3",
+    .wire = 3,
+    .driver = 13000,
+    .count = 2,
     .gpu = {"0000:3b:00.0 GPU-1", "0000:5e:00.0 GPU-2"}};
-#define HEAD "format = 1\nlibrary = 1.2.3\nwire = 3\ndriver = 13000\n" \
-             "gpu = 0000:3b:00.0 GPU-1 NVIDIA A10\ngpu = 0000:5e:00.0 GPU-2\n"
+#define HEAD                                                  \
+    "format = 1\nlibrary = 1.2.3\nwire = 3\ndriver = 13000\n" \
+    "gpu = 0000:3b:00.0 GPU-1 NVIDIA A10\ngpu = 0000:5e:00.0 GPU-2\n"
 
 static enum ips_tuned_verdict parse(const char *text, char *reason)
 {
-    return ips_tuned_parse(text, strlen(text), &machine, 4, IPS_LINK_PCIE, &tuned, reason);
+    return ips_tuned_parse(text, strlen(text), &machine, 4, IPS_LINK_PCIE, &tuned,
+                           reason);
 }
 
 static void test_texts(void)
 {
     char reason[IPS_TUNED_REASON_BYTES];
-    CHECK(parse(HEAD "# a remark\n\ntable = 2 pcie\n64 ring LL 1 32 9 9\ntable = 4 pcie\n"
-                     "1024 nccl - - - 13.25 9 # NCCL\n1024 oneshot LL128 2 256 5.5 4.125\n"
-                     "2048\ttwoshot  LL 1 256 6 5\r\ntable = 4 host\n64 ring LL 1 32 1 1\n",
+    CHECK(parse(HEAD
+                "# a remark\n\ntable = 2 pcie\n64 ring LL 1 32 9 9\ntable = 4 pcie\n"
+                "1024 nccl - - - 13.25 9 # NCCL\n1024 oneshot LL128 2 256 5.5 4.125\n"
+                "2048\ttwoshot  LL 1 256 6 5\r\ntable = 4 host\n64 ring LL 1 32 1 1\n",
                 reason) == IPS_TUNED_OK,
           "%s", reason);
     CHECK(tuned.count == 3 && tuned.row[0].nccl && tuned.row[0].times.us[0] == 13.25);
@@ -375,22 +393,26 @@ static void test_texts(void)
     } cases[] = {
         {HEAD "table = 3 pcie\n64 ring LL 1 32 9 9\n", IPS_TUNED_ABSENT, "4 ranks, pcie"},
         {HEAD, IPS_TUNED_ABSENT, "no table"},
-        {"format = 1\ngpu = any\ntable = 4 pcie\n64 ring LL 1 32 9 9\n", IPS_TUNED_OK, ""},
+        {"format = 1\ngpu = any\ntable = 4 pcie\n64 ring LL 1 32 9 9\n", IPS_TUNED_OK,
+         ""},
         {"", IPS_TUNED_DAMAGED, "format"},
         {"format = 1\n", IPS_TUNED_DAMAGED, "gpu"},
         {"format = 2\n", IPS_TUNED_DAMAGED, "line 1"},
-        {"format = 1\nlibrary = 1.2.4\ngpu = 0000:3b:00.0 GPU-1\ngpu = 0000:5e:00.0 GPU-2\n",
+        {"format = 1\nlibrary = 1.2.4\ngpu = 0000:3b:00.0 GPU-1\ngpu = 0000:5e:00.0 "
+         "GPU-2\n",
          IPS_TUNED_FOREIGN, "version of ipcshim"},
         {"format = 1\nwire = 2\ngpu = 0000:3b:00.0 GPU-1\ngpu = 0000:5e:00.0 GPU-2\n",
          IPS_TUNED_FOREIGN, "wire"},
-        {"format = 1\ndriver = 12080\ngpu = 0000:3b:00.0 GPU-1\ngpu = 0000:5e:00.0 GPU-2\n",
+        {"format = 1\ndriver = 12080\ngpu = 0000:3b:00.0 GPU-1\ngpu = 0000:5e:00.0 "
+         "GPU-2\n",
          IPS_TUNED_FOREIGN, "driver"},
         {"format = 1\ngpu = 0000:3b:00.0 GPU-1\n", IPS_TUNED_FOREIGN, "GPUs"},
         {"format = 1\ngpu = 0000:3b:00.0 GPU-1\ngpu = 0000:5e:00.0 GPU-3\n",
          IPS_TUNED_FOREIGN, "GPUs"},
         {HEAD "64 ring LL 1 32 9 9\n", IPS_TUNED_DAMAGED, "line 7"},
         {HEAD "table = 4 pcie\n64 ring LL 1 32 9\n", IPS_TUNED_DAMAGED, "seven words"},
-        {HEAD "table = 4 pcie\n64 ring LL 1 32 9 9 9\n", IPS_TUNED_DAMAGED, "seven words"},
+        {HEAD "table = 4 pcie\n64 ring LL 1 32 9 9 9\n", IPS_TUNED_DAMAGED,
+         "seven words"},
         {HEAD "table = 4 pcie\n64 oneshot Simple 1 32 9 9\n", IPS_TUNED_DAMAGED, "seven"},
         {HEAD "table = 4 pcie\n64 ring LL 17 32 9 9\n", IPS_TUNED_DAMAGED, "seven"},
         {HEAD "table = 4 pcie\n64 ring LL 1 33 9 9\n", IPS_TUNED_DAMAGED, "seven"},
@@ -400,8 +422,8 @@ static void test_texts(void)
         {HEAD "table = 4 pcie\n64 ring LL 1 32 1,5 9\n", IPS_TUNED_DAMAGED, "seven"},
         {HEAD "table = 4 pcie\n64 ring LL 1 32 nan 9\n", IPS_TUNED_DAMAGED, "seven"},
         {HEAD "table = 4 pcie\n0 ring LL 1 32 9 9\n", IPS_TUNED_DAMAGED, "seven"},
-        {HEAD "table = 4 pcie\n99999999999999999999 ring LL 1 32 9 9\n", IPS_TUNED_DAMAGED,
-         "seven"},
+        {HEAD "table = 4 pcie\n99999999999999999999 ring LL 1 32 9 9\n",
+         IPS_TUNED_DAMAGED, "seven"},
         {HEAD "table = 4 pcie\n64 ring LL 1 32 9 9\n32 ring LL 1 32 9 9\n",
          IPS_TUNED_DAMAGED, "line 9: sizes"},
         {HEAD "table = 4 pcie\n64 ring LL 1 32 9 9\ntable = 4 pcie\n", IPS_TUNED_DAMAGED,
@@ -411,13 +433,15 @@ static void test_texts(void)
         {HEAD "colour = red\n", IPS_TUNED_DAMAGED, "unknown key"},
     };
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        CHECK(parse(cases[i].text, reason) == cases[i].verdict, "%s: %s", cases[i].text, reason);
+        CHECK(parse(cases[i].text, reason) == cases[i].verdict, "%s: %s", cases[i].text,
+              reason);
         CHECK(strstr(reason, cases[i].reason), "%s: %s", cases[i].text, reason);
     }
     char gpu[IPS_TUNED_GPU_BYTES];
     const unsigned char uuid[16] = {0x9a, 0x1e, [15] = 0xff};
     ips_tuned_gpu_text("0000:3b:00.0", uuid, gpu);
-    CHECK(!strcmp(gpu, "0000:3b:00.0 GPU-9a1e0000-0000-0000-0000-0000000000ff"), "%s", gpu);
+    CHECK(!strcmp(gpu, "0000:3b:00.0 GPU-9a1e0000-0000-0000-0000-0000000000ff"), "%s",
+          gpu);
 }
 
 /* Tables of any length are bounded. */
@@ -427,17 +451,19 @@ static void test_long_texts(void)
     char reason[IPS_TUNED_REASON_BYTES];
     size_t used = (size_t)snprintf(text, sizeof text, HEAD "table = 4 pcie\n");
     for (unsigned i = 0; i < IPS_TUNED_ROWS; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "64 ring LL 1 32 9 9\n");
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, "64 ring LL 1 32 9 9\n");
     CHECK(parse(text, reason) == IPS_TUNED_OK && tuned.count == IPS_TUNED_ROWS);
     snprintf(text + used, sizeof text - used, "64 ring LL 1 32 9 9\n");
     CHECK(parse(text, reason) == IPS_TUNED_DAMAGED && strstr(reason, "too many"));
     used = (size_t)snprintf(text, sizeof text, HEAD "table = 4 pcie\n");
     for (unsigned i = 1; i <= IPS_TUNED_SIZES + 1; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%u ring LL 1 32 9 9\n", i);
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, "%u ring LL 1 32 9 9\n", i);
     CHECK(parse(text, reason) == IPS_TUNED_DAMAGED && strstr(reason, "too many"));
     memset(text, '\n', sizeof text);
-    CHECK(ips_tuned_parse(text, sizeof text, &machine, 4, IPS_LINK_PCIE, &tuned, reason) ==
-          IPS_TUNED_DAMAGED);
+    CHECK(ips_tuned_parse(text, sizeof text, &machine, 4, IPS_LINK_PCIE, &tuned,
+                          reason) == IPS_TUNED_DAMAGED);
 }
 
 int main(void)

@@ -108,6 +108,8 @@ static inline struct ips_payload bench_payload(const struct bench_page *page,
     };
 }
 
+#define BENCH_TRANSPORTS 3
+
 /* What was asked for, in the parent. */
 struct bench_plan {
     struct bench_options options;
@@ -121,7 +123,8 @@ struct bench_plan {
     int sizes_given;  /* by the user */
     uint32_t seconds; /* that the matrix may take */
     const char *plot;
-    const char *transports[1]; /* each a run of its own, as each number of ranks is */
+    /* Each a run of its own, as each number of ranks is; NULL: as the environment says. */
+    const char *transports[BENCH_TRANSPORTS];
     unsigned ntransports;
 };
 
@@ -152,6 +155,7 @@ struct bench_trace {
     unsigned index;          /* case that the next event belongs to */
     uint64_t dropped;        /* events that the shim could not write */
     int served;              /* the communicator is the engine's; -1: not told yet */
+    char transport[16];      /* then, the one it has */
 };
 
 /* 0 or -ENOMEM; the file need not be there yet. */
@@ -182,7 +186,7 @@ struct bench_report {
     unsigned rows;
     int simulated, beside;
     int vs_nccl;           /* rows go to bench_vs.c */
-    const char *transport; /* of the rows to come */
+    const char *transport; /* asked for, of the rows to come; NULL: none */
 };
 
 /* Joins measurements, checks, settings and traces of one case into a row, prints it, and

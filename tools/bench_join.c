@@ -123,7 +123,7 @@ int bench_join_row(struct bench_page *page, unsigned index, struct bench_trace *
                             .ranks = nranks,
                             .took = traces[0].took[index],
                             .page = page,
-                            .transport = report->transport};
+                            .transport = traces[0].transport};
     int fine = 1;
     join_times(page, index, &row);
     join_checks(page, index, &row);

@@ -22,6 +22,7 @@ static const char help[] =
     "rank against a reference, and on a GPU times it beside NCCL's own. Sizes take K, M, "
     "G. `ipcshim bench --host` times what a call costs the host (see its --help).\n\n"
     "  --ranks LIST         1 to 8 (default 2)\n"
+    "  --transport LIST     auto, ipc, host, for each a run (default: IPCSHIM_TRANSPORT)\n"
     "  --min B --max B      from and to this size (default 8 and 16M), each --factor F\n"
     "                       (default 2) times the last; --max is always among them\n"
     "  --sizes LIST         these sizes instead\n"
@@ -84,6 +85,18 @@ static int add_rank(const char *word, void *arg)
     return 0;
 }
 
+static int add_transport(const char *word, void *arg)
+{
+    static const char *const known[] = {"auto", "ipc", "host"};
+    struct bench_plan *plan = arg;
+    for (unsigned i = 0; i < BENCH_TRANSPORTS; i++)
+        if (!strcmp(word, known[i]) && plan->ntransports < BENCH_TRANSPORTS) {
+            plan->transports[plan->ntransports++] = known[i];
+            return 0;
+        }
+    return -1;
+}
+
 static int add_size(const char *word, void *arg)
 {
     struct lists *lists = arg;
@@ -123,6 +136,7 @@ static int add_op(const char *word, void *arg)
 }
 
 static const struct option options[] = {{"ranks", required_argument, NULL, 'n'},
+                                        {"transport", required_argument, NULL, 'c'},
                                         {"min", required_argument, NULL, 'b'},
                                         {"max", required_argument, NULL, 'e'},
                                         {"factor", required_argument, NULL, 'f'},
@@ -170,6 +184,8 @@ static int take(struct bench_plan *plan, struct lists *lists, int letter, char *
     switch (letter) {
     case 'n':
         return each_word(value, add_rank, plan) != NULL;
+    case 'c':
+        return each_word(value, add_transport, plan) != NULL;
     case 'b':
         plan->sizes_given = 1;
         return tool_parse_size(value, &lists->min);
@@ -282,7 +298,8 @@ static void fill_lists(struct bench_plan *plan, struct lists *lists)
         lists->ops[lists->nops++] = IPS_SUM;
     if (!lists->max_given)
         lists->max = plan->vs_nccl ? 256 << 20 : 16 << 20;
-    plan->transports[plan->ntransports++] = "ipc"; /* the only one there is */
+    if (!plan->ntransports)
+        plan->transports[plan->ntransports++] = getenv("IPCSHIM_TRANSPORT");
 }
 
 /* Options that only the matrix knows, and one that it does not. */

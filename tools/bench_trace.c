@@ -111,6 +111,7 @@ static void take_line(struct bench_trace *trace, const char *line)
     } else if (!strcmp(event, "comm")) {
         text_of(line, "route", text, sizeof text);
         trace->served = !strcmp(text, "engine");
+        text_of(line, "transport", trace->transport, sizeof trace->transport);
     } else if (!strcmp(event, "call")) {
         text_of(line, "name", text, sizeof text);
         if (!strcmp(text, "ncclAllReduce"))

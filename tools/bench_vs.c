@@ -46,7 +46,7 @@ void bench_vs_begin(struct bench_report *report, const struct bench_plan *plan,
                     unsigned ranks, const char *transport)
 {
     report->simulated = (int)plan->options.simulated;
-    printf("# %u ranks, transport %s, seed %llu%s\n", ranks, transport,
+    printf("# %u ranks, transport %s, seed %llu%s\n", ranks, transport ? transport : "auto",
            (unsigned long long)plan->options.seed,
            report->simulated ? "; times are simulated, not performance: no ratios" : "");
     printf("%10s %-5s  %-6s %-13s %2s %10s %17s %10s %17s %6s %13s %7s %6s  %s\n", "bytes",

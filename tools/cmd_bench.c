@@ -45,8 +45,9 @@ static int choose_trace(struct run *run)
         if (!mkdtemp(own_directory))
             return tool_fail("cannot make %s: %s", own_directory, strerror(errno));
     }
-    snprintf(run->trace, sizeof run->trace, "%s/%u-ranks-%%r.jsonl", own_directory,
-             run->ranks);
+    const char *transport = run->report->transport;
+    snprintf(run->trace, sizeof run->trace, "%s/%u-ranks-%s-%%r.jsonl", own_directory,
+             run->ranks, transport ? transport : "auto");
     setenv("IPCSHIM_TRACE", run->trace, 1);
     return 0;
 }
@@ -90,6 +91,8 @@ static void prepare(unsigned rank, void *arg)
     char text[16];
     snprintf(text, sizeof text, "%u", rank);
     setenv("RANK", text, 1);
+    if (run->report->transport)
+        setenv("IPCSHIM_TRANSPORT", run->report->transport, 1);
     if (run->plan->summary && rank == 0)
         setenv("IPCSHIM_SUMMARY", "1", 1);
 }

@@ -207,6 +207,17 @@ def check_matrix_row(row, result):
              result)
 
 
+def bench_transports():
+    """Each transport is a run of its own; a row has the one that the trace tells."""
+    result, report = matrix("--ranks", "2", "--transport", "host,ipc", "--sizes", "4K",
+                            "--samples", "7", "--iters", "2")
+    got = [(row["route"], row["transport"]) for row in report["rows"]]
+    h.expect(got == [("engine", "host")] * 2 + [("engine", "ipc")] * 2, f"{got}", result)
+    heads = [line for line in result.stdout if line.startswith("# 2 ranks, transport")]
+    h.expect(["host", "ipc"] == [head.split()[4].strip(",") for head in heads], f"{heads}",
+             result)
+
+
 def bench_matrix():
     env = {"IPCSHIM_MAX_BYTES": "4K", "IPCSHIM_PROTO": "LL", "NCCL_MAX_CTAS": "5"}
     result, report = matrix("--ranks", "2,3", "--sizes", "8,4K,5M", "--samples", "7", "--iters",
@@ -283,6 +294,7 @@ TESTS = [("options and messages", basics), ("policy table", policy),
          ("bench: notices one wrong element", bench_notices),
          ("bench: the user's trace", bench_user_trace), ("matrix: table and JSON", bench_matrix),
          ("matrix: ends in time", bench_matrix_in_time),
+         ("matrix: transports", bench_transports),
          ("matrix: notices one wrong element", bench_matrix_notices),
          ("matrix: options", bench_matrix_options), ("matrix: plot", bench_plot)]
 

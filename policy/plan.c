@@ -44,67 +44,93 @@ int ips_plan_permits(const struct ips_plan_input *input, struct ips_candidate *c
     return 1;
 }
 
-static double mean_square(const struct ips_times *times)
+/* Both modes count alike. */
+static double product(const struct ips_times *times)
 {
     return times->us[IPS_MODE_EAGER] * times->us[IPS_MODE_GRAPH];
 }
 
-static void offer(struct ips_choice *choice, const struct ips_candidate *candidate,
-                  const struct ips_times *times, int *found)
+/* How often two measurements of the same candidate differ: of the product of both modes.
+ */
+#define TIE 1.04
+
+static int beats_nccl(const struct ips_choice *choice, const struct ips_times *times)
 {
-    if (*found && mean_square(times) >= mean_square(&choice->engine))
+    return times->us[IPS_MODE_EAGER] <=
+               choice->margin * choice->nccl.us[IPS_MODE_EAGER] &&
+           times->us[IPS_MODE_GRAPH] <= choice->margin * choice->nccl.us[IPS_MODE_GRAPH];
+}
+
+/* One that beats NCCL, launched and replayed, before one that does not; then the faster.
+ * Of two that are as fast, the one that leaves more of the GPU to others. */
+static void offer(struct ips_choice *choice, const struct ips_candidate *candidate,
+                  const struct ips_times *times, double tie)
+{
+    const int wins = beats_nccl(choice, times);
+    const double new = product(times), old = product(&choice->engine);
+    const int smaller = candidate->channels * candidate->threads <
+                        choice->best.channels * choice->best.threads;
+    if (choice->best.channels &&
+        (wins != choice->wins ? wins < choice->wins
+                              : new *(smaller ? 1 : tie) >= old *(smaller ? tie : 1)))
         return;
-    *found = 1;
+    choice->wins = wins;
     choice->best = *candidate;
     choice->engine = *times;
 }
 
-static int choose_measured(const struct ips_plan_input *input, uint64_t bytes,
-                           struct ips_choice *choice)
+/* The row's measurement as it may serve here: with the channels that it was made with. */
+static int is_measured(const struct ips_plan_input *input, unsigned i, uint64_t bytes)
 {
-    int found = 0;
-    for (unsigned i = 0; input->tuned && i < input->tuned->count; i++) {
-        const struct ips_tuned_row *row = &input->tuned->row[i];
-        struct ips_candidate candidate = row->candidate;
-        if (row->bytes != bytes)
-            continue;
-        if (row->nccl) {
-            choice->nccl = row->times;
+    const struct ips_tuned_row *row = &input->tuned->row[i];
+    struct ips_candidate candidate = row->candidate;
+    return row->bytes == bytes && !row->nccl && ips_plan_permits(input, &candidate) &&
+           candidate.channels == row->candidate.channels;
+}
+
+static void measured_nccl(const struct ips_plan_input *input, uint64_t bytes,
+                          struct ips_choice *choice)
+{
+    for (unsigned i = 0; input->tuned && i < input->tuned->count; i++)
+        if (input->tuned->row[i].nccl && input->tuned->row[i].bytes == bytes) {
+            choice->nccl = input->tuned->row[i].times;
             choice->nccl_measured = 1;
-        } else if (ips_plan_permits(input, &candidate) &&
-                   candidate.channels == row->candidate.channels) {
-            offer(choice, &candidate, &row->times, &found);
         }
-    }
-    return found;
+}
+
+static void choose_measured(const struct ips_plan_input *input, uint64_t bytes,
+                            struct ips_choice *choice)
+{
+    for (unsigned i = 0; input->tuned && i < input->tuned->count; i++)
+        if (is_measured(input, i, bytes))
+            offer(choice, &input->tuned->row[i].candidate, &input->tuned->row[i].times,
+                  TIE);
+    choice->engine_measured = choice->best.channels > 0;
 }
 
 static void choose_modelled(const struct ips_plan_input *input, uint64_t bytes,
                             struct ips_choice *choice)
 {
     struct ips_candidate candidate;
-    int found = 0;
+    choice->margin = ips_model_margin(input->link, input->ranks);
     for (unsigned i = 0; ips_candidate_at(i, &candidate); i++) {
         if (!ips_plan_permits(input, &candidate))
             continue;
         const struct ips_times times =
             ips_model_engine(input->link, input->ranks, bytes, &candidate);
-        offer(choice, &candidate, &times, &found);
+        offer(choice, &candidate, &times, 1);
     }
 }
 
 struct ips_choice ips_plan_choose(const struct ips_plan_input *input, uint64_t bytes)
 {
     struct ips_choice choice = {.nccl = ips_model_nccl(input->link, input->ranks, bytes)};
-    choice.engine_measured = choose_measured(input, bytes, &choice);
+    measured_nccl(input, bytes, &choice);
+    choice.margin = choice.nccl_measured ? IPS_TUNED_MARGIN
+                                         : ips_model_margin(input->link, input->ranks);
+    choose_measured(input, bytes, &choice);
     if (!choice.engine_measured)
         choose_modelled(input, bytes, &choice);
-    choice.margin = choice.engine_measured && choice.nccl_measured
-                        ? IPS_TUNED_MARGIN
-                        : ips_model_margin(input->link, input->ranks);
-    choice.wins = 1;
-    for (int mode = 0; mode < IPS_MODES; mode++)
-        choice.wins &= choice.engine.us[mode] <= choice.margin * choice.nccl.us[mode];
     return choice;
 }
 

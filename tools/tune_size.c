@@ -237,30 +237,40 @@ static double score(const struct ips_times *times)
     return times->us[IPS_MODE_EAGER] * times->us[IPS_MODE_GRAPH];
 }
 
-static double best_score(const struct side *sides, unsigned count)
+/* The shortest times of the engine, each mode's and of both together. */
+static struct ips_times best_times(const struct side *sides, unsigned count,
+                                   double *ret_score)
 {
-    double best = 0;
+    struct ips_times best = {{0}};
+    *ret_score = 0;
     for (unsigned i = 0; i < count; i++) {
         if (sides[i].nccl || sides[i].out)
             continue;
         const struct ips_times times = median(&sides[i]);
-        if (!best || score(&times) < best)
-            best = score(&times);
+        for (int mode = 0; mode < IPS_MODES; mode++)
+            if (!best.us[mode] || times.us[mode] < best.us[mode])
+                best.us[mode] = times.us[mode];
+        if (!*ret_score || score(&times) < *ret_score)
+            *ret_score = score(&times);
     }
     return best;
 }
 
-/* One that is the best in one mode alone may be what wins there: it stays. */
+/* One that is near the best in one mode alone may be what beats NCCL there: it stays. */
 static void leave_out(struct side *sides, unsigned count, unsigned round)
 {
     const unsigned steps = sizeof round_factor / sizeof round_factor[0];
     const double factor = round_factor[round < steps ? round : steps - 1];
-    const double best = best_score(sides, count);
+    double best_score;
+    const struct ips_times best = best_times(sides, count, &best_score);
     for (unsigned i = 0; i < count; i++) {
         if (sides[i].nccl || sides[i].out)
             continue;
         const struct ips_times times = median(&sides[i]);
-        sides[i].out = score(&times) > factor * factor * best;
+        int behind = score(&times) > factor * factor * best_score;
+        for (int mode = 0; mode < IPS_MODES; mode++)
+            behind &= times.us[mode] > (1 + (factor - 1) / 4) * best.us[mode];
+        sides[i].out = behind;
     }
 }
 

@@ -238,6 +238,31 @@ static void test_tuned(void)
     CHECK(!taken(&plan, 65537) && !taken(&plan, 1 << 20) && !taken(&plan, 1 << 24));
 }
 
+/* One that beats NCCL in both modes goes before one that is faster on the whole; of two
+ * that are as fast, the smaller one is taken, whichever was measured first. */
+static void test_choice(void)
+{
+    for (int turn = 0; turn < 2; turn++) {
+        tuned = (struct ips_tuned){.ranks = 4, .link = IPS_LINK_PCIE};
+        measured_nccl(1024, 10, 8);
+        measured(1024, turn ? IPS_RING_LL : IPS_TWOSHOT_LL, 4, turn ? 3 : 9,
+                 turn ? 8 : 7);
+        measured(1024, turn ? IPS_TWOSHOT_LL : IPS_RING_LL, 4, turn ? 9 : 3,
+                 turn ? 7 : 8);
+        measured(4096, IPS_ONESHOT_LL, turn ? 8 : 2, turn ? 5 : 5.05, turn ? 5 : 5.05);
+        measured(4096, IPS_ONESHOT_LL, turn ? 2 : 8, turn ? 5.05 : 5, turn ? 5.05 : 5);
+        measured_nccl(4096, 10, 8);
+        measured(65536, IPS_ONESHOT_LL, turn ? 8 : 2, turn ? 5 : 6, turn ? 5 : 6);
+        measured(65536, IPS_ONESHOT_LL, turn ? 2 : 8, turn ? 6 : 5, turn ? 6 : 5);
+        measured_nccl(65536, 10, 8);
+        const struct ips_policy_plan plan =
+            plan_of(&ips_policy_defaults, 4, IPS_LINK_PCIE, &tuned);
+        CHECK(of_bytes(&plan, 1024).variant == IPS_TWOSHOT_LL, "%d", turn);
+        CHECK(of_bytes(&plan, 4096).channels == 2, "%d", turn);
+        CHECK(of_bytes(&plan, 65536).channels == 8, "%d", turn);
+    }
+}
+
 /* Settings choose among what was measured; what they leave is taken up to the limit. */
 static void test_tuned_and_asked(void)
 {
@@ -476,6 +501,7 @@ int main(void)
     test_channels();
     test_wild_settings();
     test_tuned();
+    test_choice();
     test_tuned_and_asked();
     test_valid();
     test_any_bytes();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The device code with narrow flags, so that LL lives in the wrap of its flag: many calls of
- * changing size, protocol and channels, every element checked; and lines of LL128 that are
- * not whole, none of which may be taken. */
+ * changing size, algorithm, protocol and channels, every element checked; and lines of LL128
+ * that are not whole, none of which may be taken. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +21,9 @@ extern "C" {
 static_assert(IPS_LL_FLAG_BITS == 8, "built with narrow flags");
 
 typedef void kernel(struct ips_allreduce_args args);
-static kernel *const kernels[IPS_PROTOS] = {ips_ring_ll, ips_ring_ll128,
-                                            ips_ring_simple};
+static kernel *const kernels[IPS_VARIANTS] = {
+    ips_ring_ll,       ips_ring_ll128, ips_ring_simple,  ips_oneshot_ll,
+    ips_oneshot_ll128, ips_twoshot_ll, ips_twoshot_ll128};
 
 struct launch {
     kernel *run;
@@ -73,12 +74,21 @@ struct meeting {
 struct job {
     unsigned ranks, calls;
     uint64_t seed;
-    unsigned wrap_calls; /* not 0: one long LL call among so many of one element */
+    unsigned wrap_calls; /* not 0: one long call among so many of one element */
+    uint32_t wrap_variant; /* and all of them are of this one */
     std::vector<void *> slabs;
     std::vector<struct ips_control> controls;
     std::vector<std::vector<uint32_t>> in, out;
     meeting before, after;
 };
+
+/* Mostly LL, of any algorithm. */
+static uint32_t plan_variant(const struct job *job, std::mt19937_64 *plan)
+{
+    static const uint32_t usual[4] = {IPS_RING_LL, IPS_RING_LL, IPS_ONESHOT_LL, IPS_TWOSHOT_LL};
+    const uint32_t any = (uint32_t)((*plan)() % IPS_VARIANTS), which = (uint32_t)((*plan)() % 8);
+    return job->wrap_calls ? job->wrap_variant : which < 2 ? any : usual[which % 4];
+}
 
 static void run_rank(struct job *job, unsigned rank)
 {
@@ -90,15 +100,14 @@ static void run_rank(struct job *job, unsigned rank)
         const uint64_t most = plan() % 8 ? 64 : 9000;
         const bool stale = job->wrap_calls && call % job->wrap_calls == 0;
         const uint64_t count = stale ? STALE_COUNT : job->wrap_calls ? 1 : 1 + plan() % most;
-        const uint32_t any = (uint32_t)(plan() % IPS_PROTOS);
-        const uint32_t proto = plan() % 4 || job->wrap_calls ? (uint32_t)IPS_LL : any;
+        const uint32_t variant = plan_variant(job, &plan);
         const unsigned channels = job->wrap_calls ? 1 : 1 + plan() % 2;
         job->in[rank].resize(count);
         job->out[rank].assign(count, 0xdeadbeef);
         for (uint32_t &value : job->in[rank])
             value = (uint32_t)data();
         job->before.wait(n);
-        struct launch launch = {kernels[proto], {}};
+        struct launch launch = {kernels[variant], {}};
         launch.args.in = job->in[rank].data();
         launch.args.out = job->out[rank].data();
         launch.args.count = count;
@@ -130,12 +139,14 @@ static void run_rank(struct job *job, unsigned rank)
     sim_lanes_destroy(lanes);
 }
 
-static void check_calls(unsigned ranks, unsigned calls, unsigned wrap_calls)
+static void check_calls(unsigned ranks, unsigned calls, unsigned wrap_calls,
+                        uint32_t wrap_variant)
 {
     struct job job;
     job.ranks = ranks;
     job.calls = calls;
     job.wrap_calls = wrap_calls;
+    job.wrap_variant = wrap_variant;
     job.seed = 20261129 + ranks;
     job.controls.resize(ranks);
     job.in.resize(ranks);
@@ -148,7 +159,11 @@ static void check_calls(unsigned ranks, unsigned calls, unsigned wrap_calls)
     for (std::thread &thread : threads)
         thread.join();
     const struct ips_head *head = (const struct ips_head *)job.slabs[0];
-    check(head->step[IPS_LL][0] > 3 * 256, "the flag wrapped", (long)head->step[IPS_LL][0]);
+    for (int variant : {IPS_RING_LL, IPS_ONESHOT_LL}) {
+        const uint64_t steps = head->step[ips_sequence_of(variant)][0];
+        if (!wrap_calls)
+            check(steps > 256, "the flag wrapped", (long)steps);
+    }
     for (void *slab : job.slabs)
         free(slab);
 }
@@ -246,9 +261,12 @@ static void check_guard(void)
 int main()
 {
     check_guard();
-    check_calls(2, 1500, 0);
-    check_calls(4, 400, 0);
-    /* A call of two ranks takes two steps: the same slots and flags after 128. */
-    check_calls(2, 128 * 4 + 1, 128);
+    check_calls(2, 1500, 0, 0);
+    check_calls(4, 600, 0, 0);
+    /* A call of two ranks takes two steps: the same slots and flags after 128. One of one-shot
+     * takes one. */
+    check_calls(2, 128 * 4 + 1, 128, IPS_RING_LL);
+    check_calls(2, 256 * 4 + 1, 256, IPS_ONESHOT_LL);
+    check_calls(3, 128 * 4 + 1, 128, IPS_TWOSHOT_LL);
     return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

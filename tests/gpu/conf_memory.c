@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: contexts, names, memory and copies. */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/gpu/conformance.h"
 
@@ -127,6 +129,37 @@ static void test_host_memory(gpu_ptr device, size_t bytes)
     munmap(host, bytes);
 }
 
+/* As ranks that are threads do it: one memory, mapped and registered twice. */
+static void test_shared_memory(size_t bytes)
+{
+    enum { MAPPINGS = 2 };
+    char *host[MAPPINGS];
+    gpu_ptr device[MAPPINGS];
+    gpu_stream stream = stream_new();
+    const int fd = memfd_create("conformance", MFD_CLOEXEC);
+    tap(fd >= 0 && !posix_fallocate(fd, 0, (off_t)bytes), "shared memory");
+    for (int i = 0; i < MAPPINGS; i++) {
+        host[i] = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        OK(gpu.cuMemHostRegister(host[i], bytes, GPU_HOST_PORTABLE | GPU_HOST_DEVICEMAP));
+        OK(gpu.cuMemHostGetDevicePointer(&device[i], host[i], 0));
+    }
+    tap(gpu.cuMemHostRegister(host[0] + bytes, bytes, GPU_HOST_DEVICEMAP) != 0,
+        "what lies behind the end of its file can't be registered");
+    OK(gpu.cuMemsetD8Async(device[0], 0x51, bytes, stream));
+    OK(gpu.cuStreamSynchronize(stream));
+    tap(host[1][0] == 0x51 && host[1][bytes - 1] == 0x51 && all_are(device[1], bytes, 0x51),
+        "what the device writes through one mapping is seen through the other");
+    OK(gpu.cuMemHostUnregister(host[0]));
+    munmap(host[0], 2 * bytes);
+    OK(gpu.cuMemsetD8Async(device[1], 0x52, bytes, stream));
+    OK(gpu.cuStreamSynchronize(stream));
+    tap(host[1][bytes - 1] == 0x52, "which outlives the first");
+    OK(gpu.cuMemHostUnregister(host[1]));
+    munmap(host[1], 2 * bytes);
+    close(fd);
+    OK(gpu.cuStreamDestroy(stream));
+}
+
 static void test_pageable(gpu_ptr device, size_t bytes)
 {
     unsigned char *plain = malloc(bytes);
@@ -165,6 +198,7 @@ void test_memory(void)
         "copy from device to device");
     test_pageable(a, bytes);
     test_host_memory(b, bytes);
+    test_shared_memory(bytes);
     OK(more.cuDeviceTotalMem(&total, 0));
     tap_is(gpu.cuMemAlloc(&huge, total * 2), GPU_ERROR_OUT_OF_MEMORY,
            "more memory than there is");

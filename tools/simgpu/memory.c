@@ -3,6 +3,7 @@
  * device. New memory holds garbage, as CUDA's does. */
 #include "tools/simgpu/sim.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,6 +193,29 @@ int cuMemGetAddressRange_v2(gpu_ptr *base, size_t *bytes, gpu_ptr address)
     return m ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
+/* Whether part of it is known already. */
+static int overlaps_locked(const unsigned char *at, size_t bytes)
+{
+    for (const struct sim_memory *m = sim_memories; m; m = m->next)
+        if (at < m->base + m->bytes && m->base < at + bytes)
+            return 1;
+    return 0;
+}
+
+/* Makes its pages present, as a driver does that pins them. Not 0 where there are none, as
+ * behind the end of a file. An old kernel can't tell. */
+static int pin(void *address, size_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    const size_t before = (size_t)address % PAGE;
+    return madvise((char *)address - before, before + bytes, MADV_POPULATE_WRITE) &&
+           errno == EFAULT;
+#else
+    (void)address, (void)bytes;
+    return 0;
+#endif
+}
+
 /* The memory stays the caller's: only noted as known to the device. */
 int cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags)
 {
@@ -205,10 +229,12 @@ int cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags)
     if (error)
         return error;
     pthread_mutex_lock(&sim_lock);
-    const int known = sim_memory_find_locked(address, 1) != NULL;
+    const int known = overlaps_locked(address, bytes);
     pthread_mutex_unlock(&sim_lock);
     if (known)
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (pin(address, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
     struct sim_memory *m = memory_create(SIM_PINNED, bytes);
     if (!m)
         return CUDA_ERROR_OUT_OF_MEMORY;

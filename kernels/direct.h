@@ -47,7 +47,8 @@ struct ips_chunk {
     uint32_t bytes; /* may be 0 */
 };
 
-/* Where this thread works in its k-th line of a chunk. */
+/* Where this thread works in its k-th line of a chunk. Threads that stay together leave a loop
+ * over k when none of them has a line any more. */
 struct ips_place {
     uint32_t line;
     uint32_t at, bytes; /* into the chunk */
@@ -222,6 +223,8 @@ IPS_DEVICE void ips_oneshot(struct ips_direct<P> *direct, const struct ips_chunk
     direct->step++;
     for (uint32_t k = 0; k < trips; k++) {
         const struct ips_place place = ips_place_of(direct, k, piece->bytes);
+        if (!P::any(place.active))
+            break;
         const struct ips_v4 own = ips_own(direct, piece, &place);
         ips_send_all(direct, &place, P::seal(direct->protocol, own, direct->step));
     }
@@ -230,6 +233,8 @@ IPS_DEVICE void ips_oneshot(struct ips_direct<P> *direct, const struct ips_chunk
         ips_run_begin(&direct->run);
     for (uint32_t k = 0; k < trips; k++) {
         const struct ips_place place = ips_place_of(direct, k, piece->bytes);
+        if (!P::any(place.active))
+            break;
         ips_sum_line(direct, piece, &place);
     }
 }
@@ -253,6 +258,8 @@ IPS_DEVICE void ips_scatter(struct ips_direct<P> *direct, const struct ips_chunk
 {
     const uint32_t n = direct->run.args->nranks, trips = ips_trips_of<P>(chunk_bytes);
     for (uint32_t k = 0; k < trips; k++) {
+        if (!P::any(ips_place_of(direct, k, chunk_bytes).active))
+            break;
         struct ips_v4 own[IPS_MAX_RANKS]; /* [s]: for the s-th rank after this one */
         IPS_UNROLL
         for (uint32_t s = 1; s < IPS_MAX_RANKS; s++) {
@@ -287,6 +294,8 @@ IPS_DEVICE void ips_gather(struct ips_direct<P> *direct, const struct ips_chunk 
     const uint32_t trips = ips_trips_of<P>(chunk->bytes);
     for (uint32_t k = 0; k < trips; k++) {
         const struct ips_place place = ips_place_of(direct, k, chunk->bytes);
+        if (!P::any(place.active))
+            break;
         const struct ips_v4 sum = ips_sum_line(direct, chunk, &place);
         direct->step++;
         ips_send_all(direct, &place, P::seal(direct->protocol, sum, direct->step));
@@ -308,6 +317,8 @@ IPS_DEVICE void ips_collect(struct ips_direct<P> *direct, const struct ips_chunk
     const uint32_t trips = ips_trips_of<P>(chunk_bytes);
     for (uint32_t k = 0; k < trips; k++) {
         const uint32_t line = ips_place_of(direct, k, chunk_bytes).line;
+        if (!P::any(line < ips_lines_of<P>(chunk_bytes)))
+            break;
         struct ips_v4 v[IPS_MAX_RANKS] = {};
         uint32_t missing = 0;
         IPS_UNROLL

@@ -19,18 +19,6 @@
 /* Bytes of a channel's inbox, for all ranks together: IPS_INBOX_BYTES of wire.h. */
 #define INBOX_BYTES (64 << 10)
 
-/* The engine over one kind of link; GB are 10^9 bytes. */
-struct link_model {
-    double base[IPS_MODES]; /* us: launch, order event and end of a call, for no ranks */
-    double per_rank[IPS_MODES]; /* us more for each rank: polls, and on one GPU launches
-                                   that wait for each other */
-    double hop; /* us from a store to its sight, with the threads' barrier */
-    double block[IPS_PROTOS]; /* GB/s of wire bytes that a block of 512 threads moves */
-    double link;              /* GB/s that a rank sends while it receives as much, */
-    double total;             /* and that all send together where they share it; or 0 */
-    double spread; /* part of `link` that is left when it sends to all at once */
-};
-
 /* What a hop takes longer than LL's: the guards; two barriers, a fence and the filling of
  * a pipeline (docs/results.md: LL128 at 128 KB, Simple at 2 MB of 2, 4 and 8 ranks). */
 static const double hop_more[IPS_PROTOS] = {[IPS_LL128] = 0.3, [IPS_SIMPLE] = 1.5};
@@ -41,7 +29,7 @@ static const double hop_more[IPS_PROTOS] = {[IPS_LL128] = 0.3, [IPS_SIMPLE] = 1.
 #define BLOCK_US 0.03
 #define THREADS_US 0.2
 
-static const struct link_model links[IPS_LINKS] = {
+static const struct ips_link_model links[IPS_LINKS] = {
     /* docs/results.md, one H200 under MPS: LL of 2, 4 and 8 ranks (hop and base), LL128
      * and Simple on 8 blocks (block rates). What all send together is what NCCL's ranks
      * do: more was not shown. */
@@ -178,10 +166,9 @@ static double further_pieces(uint64_t bytes, unsigned ranks,
     return pieces > 1 ? pieces - 1 : 0;
 }
 
-struct ips_times ips_model_engine(enum ips_link link, unsigned ranks, uint64_t bytes,
-                                  const struct ips_candidate *candidate)
+struct ips_times ips_model_times(const struct ips_link_model *m, unsigned ranks,
+                                 uint64_t bytes, const struct ips_candidate *candidate)
 {
-    const struct link_model *m = &links[link];
     const enum ips_variant variant = candidate->variant;
     const int direct = ips_variant_algo(variant) != IPS_RING;
     const double blocks = m->block[ips_variant_proto(variant)] * candidate->channels *
@@ -199,6 +186,17 @@ struct ips_times ips_model_engine(enum ips_link link, unsigned ranks, uint64_t b
     for (int mode = 0; mode < IPS_MODES; mode++)
         times.us[mode] = m->base[mode] + m->per_rank[mode] * ranks + moved;
     return times;
+}
+
+const struct ips_link_model *ips_model_link(enum ips_link link)
+{
+    return &links[link];
+}
+
+struct ips_times ips_model_engine(enum ips_link link, unsigned ranks, uint64_t bytes,
+                                  const struct ips_candidate *candidate)
+{
+    return ips_model_times(&links[link], ranks, bytes, candidate);
 }
 
 static double nccl_at(const double *us, uint64_t bytes)

@@ -24,21 +24,17 @@
 static const char help[] =
     "usage: ipcshim tune [--ranks N,...] [--transport auto|ipc|host] [--sizes "
     "BYTES,...]\n"
-    "                    [--rounds N] [--no-nccl] [--output FILE] [--device "
-    "auto|gpu|sim]\n"
+    "           [--rounds N] [--no-nccl] [--output FILE] [--device auto|gpu|sim]\n"
     "\n"
-    "Measures on this machine which of the engine's kernels is the fastest for each "
-    "size,\n"
-    "and whether it is faster than NCCL, launched and replayed from a graph; checks "
-    "every\n"
-    "result; and writes it to FILE, which libipcshim.so reads when it makes a "
-    "communicator.\n"
-    "Let nothing else run meanwhile. IPCSHIM_ALGO, IPCSHIM_PROTO and "
-    "IPCSHIM_MAX_CHANNELS\n"
-    "leave kernels out.\n\n"
-    "  --ranks N,...      numbers of ranks, one process each (default: 2, 4 and 8, as "
-    "far\n"
-    "                     as there are GPUs; with one GPU all three, which share it)\n"
+    "Measures on this machine which of the engine's kernels is the fastest for each\n"
+    "size, and whether it is faster than NCCL, launched and replayed from a graph;\n"
+    "checks every result; and writes it to FILE, which libipcshim.so reads when it\n"
+    "makes a communicator. Let nothing else run meanwhile. IPCSHIM_ALGO,\n"
+    "IPCSHIM_PROTO and IPCSHIM_MAX_CHANNELS leave kernels out.\n"
+    "\n"
+    "  --ranks N,...      numbers of ranks, one process each (default: 2, 4, 8 and the\n"
+    "                     number of GPUs, as far as there are; with one GPU the first\n"
+    "                     three, which share it)\n"
     "  --transport T      where the ranks' mailboxes lie, as IPCSHIM_TRANSPORT\n"
     "                     (default: auto)\n"
     "  --sizes BYTES,...  (default: 1K to 64M, powers of two)\n"
@@ -321,9 +317,12 @@ static void settle(struct tuning *t, int simulated)
     const unsigned gpus = count_gpus();
     const uint64_t most = simulated ? 64u << 10 : 64u << 20;
     const int any_ranks = !t->nranks, any_size = !t->options.nsizes;
-    for (unsigned i = 0; any_ranks && i < 3; i++)
+    for (unsigned i = 0; any_ranks && i < 3; i++) {
         if (usual[i] <= gpus || gpus == 1 || i == 0)
             t->ranks[t->nranks++] = usual[i];
+        if (gpus > usual[i] && gpus < 2 * usual[i] && gpus < IPS_MAX_RANKS)
+            t->ranks[t->nranks++] = gpus; /* 3, 5, 6, 7 */
+    }
     for (uint64_t bytes = 1024; any_size && bytes <= most; bytes *= 2)
         t->options.size[t->options.nsizes++] = bytes;
 }

@@ -15,6 +15,7 @@
 #include "shim/tune_file.h"
 #include "tools/tool.h"
 #include "tools/tune.h"
+#include "tools/tune_fit.h"
 
 static void write_table(FILE *out, const struct ips_tuned *tuned)
 {
@@ -110,6 +111,23 @@ static void make_directories(const char *path)
     }
 }
 
+/* For whoever keeps policy/model.c: what it would have to say of this machine. */
+static void write_fits(FILE *out, const struct ips_tuned *const *tuned, unsigned count)
+{
+    for (int link = 0; link < IPS_LINKS; link++) {
+        struct ips_link_model m;
+        const double off = tune_fit(tuned, count, (enum ips_link)link, &m);
+        if (off <= 0)
+            continue;
+        fprintf(
+            out,
+            "# model of %s: {{%.2f, %.2f}, {%.2f, %.2f}, %.2f, {%.1f, %.1f, %.1f}, %.0f, "
+            "%.0f, %.2f}, off by %.2f\n",
+            ips_link_name(link), m.base[0], m.base[1], m.per_rank[0], m.per_rank[1],
+            m.hop, m.block[0], m.block[1], m.block[2], m.link, m.total, m.spread, off);
+    }
+}
+
 int tune_file_write(const char *path, const struct tune_page *page,
                     const struct ips_tuned *const *tuned, unsigned count, int simulated)
 {
@@ -127,6 +145,7 @@ int tune_file_write(const char *path, const struct tune_page *page,
         return -1;
     }
     write_head(out, page, simulated);
+    write_fits(out, tuned, count);
     for (unsigned i = 0; i < count; i++)
         write_table(out, tuned[i]);
     write_kept(out, path, page, tuned, count);

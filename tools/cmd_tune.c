@@ -22,9 +22,8 @@
 #include "tools/tune.h"
 
 static const char help[] =
-    "usage: ipcshim tune [--ranks N,...] [--transport auto|ipc|host] [--sizes "
-    "BYTES,...]\n"
-    "           [--rounds N] [--no-nccl] [--output FILE] [--device auto|gpu|sim]\n"
+    "usage: ipcshim tune [--ranks N,...] [--sizes BYTES,...] [--rounds N] [--no-nccl]\n"
+    "           [--transport auto|ipc|host] [--output FILE] [--device auto|gpu|sim]\n"
     "\n"
     "Measures on this machine which of the engine's kernels is the fastest for each\n"
     "size, and whether it is faster than NCCL, launched and replayed from a graph;\n"
@@ -41,14 +40,14 @@ static const char help[] =
     "  --rounds N         timings of each candidate that stays in the race (default: 5)\n"
     "  --no-nccl          the engine alone: then the model stands for NCCL\n"
     "  --output FILE      (default: IPCSHIM_TUNE_FILE, else ipcshim/tune in\n"
-    "                     $XDG_CACHE_HOME or ~/.cache); tables of other numbers of "
-    "ranks\n"
-    "                     or links stay in it\n"
+    "                     $XDG_CACHE_HOME or ~/.cache); tables of other numbers of\n"
+    "                     ranks or links stay in it\n"
     "See docs/tuning.md.\n";
 
 struct tuning {
     struct tune_options options;
     unsigned ranks[IPS_MAX_RANKS], nranks;
+    unsigned gpus;
     int device; /* enum place_device */
     char path[PATH_MAX];
     const char *output;
@@ -62,12 +61,17 @@ struct tuning {
 
 static void prepare(unsigned rank, void *arg)
 {
+    const struct tuning *t = arg;
     char text[16];
-    (void)arg;
     snprintf(text, sizeof text, "%u", rank);
     setenv("RANK", text, 1);
-    /* Ranks that share a GPU: NCCL from 2.30 on takes them if it is told so. */
+    if (t->gpus >= t->page->options.ranks)
+        return;
+    /* Ranks that share a GPU: NCCL from 2.30 on takes them if it is told so, and all its
+     * blocks must find room at once. */
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
+    setenv("NCCL_MAX_CTAS", "16", 0);
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
 }
 
 static void tick(void *arg)
@@ -314,7 +318,7 @@ static int parse(struct tuning *t, int argc, char **argv)
 static void settle(struct tuning *t, int simulated)
 {
     static const unsigned usual[] = {2, 4, 8};
-    const unsigned gpus = count_gpus();
+    const unsigned gpus = t->gpus = count_gpus();
     const uint64_t most = simulated ? 64u << 10 : 64u << 20;
     const int any_ranks = !t->nranks, any_size = !t->options.nsizes;
     for (unsigned i = 0; any_ranks && i < 3; i++) {

@@ -104,7 +104,8 @@ static int make_buffers(struct tune_rank *r)
     const struct tune_options *o = &r->page->options;
     const uint64_t most = o->size[o->nsizes - 1];
     r->host = malloc(most);
-    if (!r->host) {
+    r->right = malloc(most);
+    if (!r->host || !r->right) {
         tool_fail("no memory for %llu bytes on the host", (unsigned long long)most);
         return -1;
     }
@@ -151,6 +152,7 @@ static void close_rank(struct tune_rank *r)
     r->device.gpu->cuStreamDestroy(r->stream);
     device_close(&r->device);
     free(r->host);
+    free(r->right);
 }
 
 /* Arguments: the descriptor and the size of the page. RANK names the rank. */

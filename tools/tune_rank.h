@@ -13,7 +13,8 @@ struct tune_rank {
     struct device device;
     gpu_stream stream;
     gpu_ptr in, out;
-    unsigned char *host; /* as large as one of them */
+    unsigned char *host, *right; /* as large as one of them; right: the result, of as */
+    uint64_t right_bytes;        /* many bytes, or 0 while it is not known */
     struct ips_engine *engine;
     enum ips_link link;
     unsigned channels; /* that the engine takes */
@@ -25,5 +26,13 @@ struct tune_rank {
  * of them told. 0, or -1 when a rank has failed. */
 int tune_agree(struct tune_rank *rank, const struct tune_slot *own,
                struct tune_slot *ret);
+
+/* Writes this rank's input of so many bytes. What is right is then not known. */
+int tune_upload(struct tune_rank *rank, uint64_t bytes);
+/* Puts into the output what no result is. */
+int tune_poison(struct tune_rank *rank, uint64_t bytes);
+/* Compares all of the output: the first right one with the reference, others with it. All
+ * sums are exact, so that all kernels and NCCL give the same bits. */
+int tune_compare(struct tune_rank *rank, uint64_t bytes, int *ret_wrong);
 
 #endif

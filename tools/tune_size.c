@@ -9,14 +9,10 @@
 
 #include "policy/plan.h"
 #include "shim/settings.h"
-#include "tools/reference.h"
 #include "tools/tool.h"
 #include "tools/tune_rank.h"
 
 #define MOST_ROUNDS 15
-#define POISON 0xa5
-#define WINDOWS 8 /* of a result that are compared, each of as many elements: */
-#define WINDOW_ELEMS 1024
 /* By the model, beyond this many times the best one's time nothing is tried: a factor of
  * two either way covers what the model does not know. */
 #define MODEL_FACTOR 4.0
@@ -103,70 +99,41 @@ static int time_batch(struct batch *b, gpu_graph_exec graph, double *ret_us)
     return 0;
 }
 
-/* --- the result --- */
-
-static struct ips_payload payload_of(const struct tune_rank *r, uint64_t bytes)
+static void tell_wrong(struct tune_rank *r, const struct side *side, uint64_t bytes,
+                       int replayed)
 {
-    return (struct ips_payload){.seed = ips_mix(bytes),
-                                .nranks = r->page->sync.nranks,
-                                .type = IPS_FLOAT32,
-                                .op = IPS_SUM,
-                                .values = IPS_VALUES_EXACT};
+    const char *how = replayed ? "replayed" : "launched";
+    char size[16];
+    r->page->wrong++;
+    tool_size_text(bytes, size);
+    if (side->nccl)
+        tool_fail("WRONG result of NCCL at %s, %s", size, how);
+    else
+        tool_fail("WRONG result of %s with %u channels of %u threads at %s, %s",
+                  ips_variant_name((int)side->candidate.variant),
+                  side->candidate.channels, side->candidate.threads, size, how);
 }
 
-static int upload(struct tune_rank *r, uint64_t bytes)
+/* Runs the batch with its result checked on all ranks; one that is wrong is out. The time
+ * is the slowest rank's. */
+static int run_checked(struct batch *b, struct side *side, gpu_graph_exec graph,
+                       double *ret_us)
 {
-    const struct ips_payload payload = payload_of(r, bytes);
-    ips_payload_fill(&payload, r->rank, bytes / 4, r->host);
-    return device_upload(&r->device, r->in, r->host, bytes, r->stream);
-}
-
-/* Windows that are spread over the result: the first and the last element are in one. */
-static int compare(struct tune_rank *r, uint64_t bytes, uint64_t *ret_wrong)
-{
-    const struct ips_payload payload = payload_of(r, bytes);
-    const uint64_t count = bytes / 4;
-    const uint64_t length = count < WINDOW_ELEMS ? count : WINDOW_ELEMS;
-    const unsigned windows = count > WINDOW_ELEMS ? WINDOWS : 1;
-    for (unsigned i = 0; i < windows; i++) {
-        const uint64_t first = windows == 1 ? 0 : (count - length) / (windows - 1) * i;
-        const uint64_t start = windows > 1 && i == windows - 1 ? count - length : first;
-        struct ips_mismatch mismatch;
-        if (device_download(&r->device, r->host, r->out + 4 * start, 4 * length,
-                            r->stream))
-            return -1;
-        *ret_wrong += ips_payload_check(&payload, start, length, r->host, &mismatch);
-    }
-    return 0;
-}
-
-/* One call with its result checked on all ranks; also tells how long a first one takes.
- */
-static int check_side(struct tune_rank *r, struct side *side, uint64_t bytes,
-                      double *ret_first_us)
-{
-    struct batch b = {r, side, bytes, 1};
+    struct tune_rank *r = b->rank;
     struct tune_slot own = {.flag = 0}, all;
-    uint64_t wrong = 0;
-    if (device_fill(&r->device, r->out, POISON, bytes, r->stream) ||
-        time_batch(&b, NULL, &own.us[0]) || time_batch(&b, NULL, &own.us[0]) ||
-        compare(r, bytes, &wrong))
+    int wrong;
+    if (tune_poison(r, b->bytes) || time_batch(b, graph, &own.us[0]) ||
+        tune_compare(r, b->bytes, &wrong))
         return -1;
-    own.flag = wrong != 0;
+    own.flag = (uint32_t)wrong;
     if (tune_agree(r, &own, &all))
         return -1;
-    *ret_first_us = all.us[0];
+    *ret_us = all.us[0];
     if (!all.flag)
         return 0;
     side->out = 1;
-    if (r->rank == 0) {
-        char size[16];
-        r->page->wrong++;
-        tool_fail("WRONG result of %s with %u channels of %u threads at %s",
-                  side->nccl ? "NCCL" : ips_variant_name((int)side->candidate.variant),
-                  side->candidate.channels, side->candidate.threads,
-                  tool_size_text(bytes, size));
-    }
+    if (r->rank == 0)
+        tell_wrong(r, side, b->bytes, graph != NULL);
     return 0;
 }
 
@@ -180,25 +147,28 @@ static unsigned calls_for(const struct tune_options *o, double us)
     return calls > o->most_calls ? o->most_calls : (unsigned)calls;
 }
 
-/* A side as it is timed: checked, captured, run once from the graph. *best_us: the
- * shortest first call of the engine so far, or 0. */
+/* A side as it is timed: checked, captured, and checked again as replayed. *best_us: the
+ * shortest call of the engine so far, or 0. */
 static int prepare(struct tune_rank *r, struct side *side, uint64_t bytes,
                    double *best_us)
 {
-    double first_us, ignored;
-    if (check_side(r, side, bytes, &first_us))
+    struct batch b = {r, side, bytes, 1};
+    struct tune_slot own = {.flag = 0}, all;
+    double us;
+    if (run_checked(&b, side, NULL, &us) || time_batch(&b, NULL, &own.us[0]) ||
+        tune_agree(r, &own, &all)) /* the first call is slower than those to come */
         return -1;
-    if (!side->nccl && !side->out && (!*best_us || first_us < *best_us))
-        *best_us = first_us;
-    if (!side->nccl && bytes >= LARGE_BYTES && first_us > FIRST_FACTOR * *best_us)
+    us = all.us[0];
+    if (!side->nccl && !side->out && (!*best_us || us < *best_us))
+        *best_us = us;
+    if (!side->nccl && bytes >= LARGE_BYTES && us > FIRST_FACTOR * *best_us)
         side->out = 1;
     if (side->out)
         return 0;
-    side->calls = calls_for(&r->page->options, first_us);
-    struct batch b = {r, side, bytes, side->calls};
+    b.calls = side->calls = calls_for(&r->page->options, us);
     if (device_capture(&r->device, r->stream, enqueue, &b, &side->graph))
         return -1;
-    return time_batch(&b, side->graph, &ignored);
+    return run_checked(&b, side, side->graph, &us);
 }
 
 static int run_side(struct tune_rank *r, struct side *side, uint64_t bytes)
@@ -368,7 +338,7 @@ int tune_size(struct tune_rank *r, uint64_t bytes)
         return -1;
     }
     const unsigned count = list_sides(r, bytes, sides);
-    int error = upload(r, bytes) || race(r, sides, count, bytes);
+    int error = tune_upload(r, bytes) || race(r, sides, count, bytes);
     if (!error && r->rank == 0)
         tell(r, sides, count, bytes);
     free(sides);

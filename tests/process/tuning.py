@@ -96,6 +96,19 @@ def forced():
         h.expect({row[1:] for row in rows} == {("twoshot", "LL")}, f"{rows}", result)
 
 
+def wrong_result():
+    """One wrong element fails the tuning, and leaves the file as it was."""
+    with tempfile.TemporaryDirectory() as name:
+        path = pathlib.Path(name) / "tune"
+        path.write_text("as it was")
+        result = tune(path, "--ranks", "2", "--sizes", "4K", "--rounds", "1", code=1, env={
+            "IPCSHIM_NCCL_LIB": os.environ["IPS_LIAR"], "IPCSHIM_PROTO": "LL",
+            "IPS_LIAR_NCCL": os.path.join(h.SIMGPU, "libnccl.so.2")})
+        h.expect(any("WRONG result of NCCL" in line and "4 KB" in line
+                     for line in result.stderr), "told", result)
+        h.expect(path.read_text() == "as it was", "the file", result)
+
+
 def asked_wrongly():
     for arguments in (["--ranks", "9"], ["--ranks", "1"], ["--sizes", "3"], ["--sizes", "x"],
                       ["--rounds", "0"], ["--transport", "air"], ["--colour"], ["x"]):
@@ -228,6 +241,7 @@ def tests():
     yield "measured, 2 and 4 ranks", end_to_end
     yield "measured without NCCL", without_nccl
     yield "kernels left out", forced
+    yield "a wrong result", wrong_result
     yield "asked wrongly", asked_wrongly
     yield "a file changes the route", changes_the_route
     yield "nothing wins", nothing_wins

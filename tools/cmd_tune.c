@@ -336,8 +336,8 @@ int cmd_tune(int argc, char **argv)
     static struct tuning t = {.options = {.rounds = 5,
                                           .transport = IPS_TRANSPORT_AUTO,
                                           .beside = 1,
-                                          .batch_us = 300,
-                                          .most_calls = 20,
+                                          .batch_us = 500,
+                                          .most_calls = 40,
                                           .wait_s = 20}};
     const int status = parse(&t, argc, argv);
     if (status >= 0)

@@ -20,11 +20,21 @@ FLOORS = {
     # A line is loaded in two places (the first try, and the others), and stored in two (data,
     # and the lines beyond the message). Words: the credit at the start and twice in the wait
     # for it; the credit posted in two places, a report, and its end.
-    "ips_allreduce_ll": {"load": 2, "store": 4, "acquire": 3, "release": 4},
-    "ips_allreduce_ll128": {"load": 1, "store": 3, "acquire": 3, "release": 4},
-    # Four units of 16 bytes in flight; two more acquires, of the flag, and its release, while
-    # the credit of every step leaves one place to post it.
-    "ips_allreduce_simple": {"load": 4, "store": 6, "acquire": 5, "release": 4},
+    "ips_ring_ll": {"load": 2, "store": 4, "acquire": 3, "release": 4},
+    "ips_ring_ll128": {"load": 1, "store": 3, "acquire": 3, "release": 4},
+    # The general way has two units of 16 bytes in flight, the fast one eight and then two, or
+    # in a sum, four of each source and then one: two ways to pass on or keep what came, six
+    # sums, one way to begin. Two more acquires, of the flag, and its release, while the credit
+    # of every step leaves one place to post it.
+    "ips_ring_simple": {"load": 2 + 2 * 10 + 6 * 5, "store": 2 + 2 + 2 * 10 + 6 * 5,
+                        "acquire": 5, "release": 4},
+    # A line of every rank is loaded at once, in two-shot in both steps; one is sent, or in the
+    # first step of two-shot, one to every other rank; LL stores the lines beyond the message,
+    # too. No credits: words are those of the report alone.
+    "ips_oneshot_ll": {"load": 8, "store": 4, "release": 2},
+    "ips_oneshot_ll128": {"load": 8, "store": 3, "release": 2},
+    "ips_twoshot_ll": {"load": 16, "store": 2 + 7 + 1 + 2, "release": 2},
+    "ips_twoshot_ll128": {"load": 16, "store": 2 + 7 + 1, "release": 2},
     "ips_probe": {"acquire": 1, "release": 2},
     "ips_verify_weigh": {},
     "ips_verify_compare": {"store": 1, "release": 1},

@@ -224,7 +224,8 @@ def traced(o, folder, path, taken, **more):
     begin = time.monotonic()
     done = run([o.engine_program, "trace"], clean(
         LD_PRELOAD=str(o.engine_shim), LD_LIBRARY_PATH=str(o.fake.parent),
-        IPCSHIM_TRACE=str(path)), folder, **more)
+        IPCSHIM_TRACE=str(path), IPCSHIM_MAX_BYTES="256K", IPCSHIM_TUNE_FILE="none"),
+        folder, **more)
     check(done.returncode == 0 and time.monotonic() - begin < 20, done)
     lines = done.stderr.splitlines()
     if taken:

@@ -60,8 +60,8 @@ def soak(ranks, profile, calls, seed, env=None):
                        60 + calls)  # a rank that is stuck says so long before
 
 
-def part(ranks, profile, calls, seed):
-    run = soak(ranks, profile, calls, seed)
+def part(ranks, profile, calls, seed, transport):
+    run = soak(ranks, profile, calls, seed, {"IPCSHIM_TRANSPORT": transport})
     h.expect(not run.complaints, f"seed {seed}, IPS_SOAK_SEED={SEED}: " +
              "\n".join(run.complaints[:20] + run.output.splitlines()[-20:]))
     done.append(run.result)
@@ -101,8 +101,9 @@ def tests():
         for profile, share in profiles.items():
             seed += 1
             calls = -(-CALLS * share // (100 * TURNS))
-            yield (f"{calls:.0f} calls, {ranks} ranks, {profile}",
-                   functools.partial(part, ranks, profile, int(calls), seed))
+            transport = ("ipc", "host")[(seed - SEED) % 2]
+            yield (f"{calls:.0f} calls, {ranks} ranks, {profile}, {transport}",
+                   functools.partial(part, ranks, profile, int(calls), seed, transport))
     yield f"{CALLS} calls in all", total
 
 

@@ -48,7 +48,7 @@ def rows():
 
 
 def not_taken():
-    result, report = host("--samples", "1", env={"NCCL_P2P_DISABLE": "1"})
+    result, report = host("--samples", "1", env={"NCCL_P2P_DISABLE": "1", "IPCSHIM_TRANSPORT": "ipc"})
     h.expect(result.code == 1, "status", result)
     h.expect(any("is not taken" in line for line in result.stderr), "why", result)
     h.expect(all(row["route"] == "nccl" for row in report["rows"]), "no row of it", result)

@@ -30,10 +30,10 @@ static const double hop_more[IPS_PROTOS] = {[IPS_LL128] = 0.3, [IPS_SIMPLE] = 1.
 #define THREADS_US 0.2
 
 static const struct ips_link_model links[IPS_LINKS] = {
-    /* docs/results.md, one H200 under MPS: LL of 2, 4 and 8 ranks (hop and base), LL128
-     * and Simple on 8 blocks (block rates). What all send together is what NCCL's ranks
-     * do: more was not shown. */
-    [IPS_LINK_SAME_GPU] = {{2.5, 1.0}, {1.25, 0.45}, 1.2, {13.0, 9.0, 12.0}, 230, 920, 1},
+    /* One H200 under MPS, 2, 4 and 8 ranks (docs/performance.md): base and hop as `ipcshim
+     * tune` fitted them; a block: LL and LL128 up to 256 KB of 2 ranks, Simple on 8; the
+     * rest from 64 MB on 16 blocks. */
+    [IPS_LINK_SAME_GPU] = {{0.5, 1.1}, {1.5, 0.27}, 1.4, {9.0, 4.5, 18.0}, 293, 1300, 1},
     /* Hop: 0.65 to 1.3 us are published for one write and its sight over PCIe switches
      * and root ports. Link: a Gen4 x16 slot with stores, 21 GB/s. Spread: writes to peers
      * below several root ports have been seen to fall to 7 to 60 % (Gen5, Broadcom and
@@ -60,16 +60,15 @@ struct nccl_model {
 /* clang-format off */
 #define RANK_STEPS 3
 static const struct nccl_model nccl[IPS_LINKS][RANK_STEPS] = {
-    /* One H200, MPS, at most 16 CTAs: docs/results.md, and 2, 4 and 8 ranks from 1 KB to
-     * 64 MB on the same machine; the least of several runs. */
+    /* One H200, MPS, at most 16 CTAs: the least of several runs (docs/performance.md). */
     [IPS_LINK_SAME_GPU] =
         {
-            {2, 1, {{12.5, 12.5, 13.5, 14.8, 18, 37, 88, 249},
-                    {5.5, 6.4, 6.6, 7.5, 12.8, 33, 84, 245}}},
-            {4, 1, {{13, 14.4, 14.4, 15.6, 28, 68, 172, 430},
-                    {10.5, 11.5, 13, 14.5, 25, 64, 168, 425}}},
-            {8, 1, {{20, 25, 26, 31, 65, 167, 406, 973},
-                    {19, 20, 22, 23.7, 55, 160, 400, 965}}},
+            {2, 1, {{6.5, 6.9, 9.2, 9.8, 13.6, 35, 86, 246},
+                    {5.2, 6.3, 6.5, 7.4, 12.7, 33.8, 86, 245}}},
+            {4, 1, {{11.5, 12.6, 13.3, 13.6, 22.8, 62, 173, 428},
+                    {9.7, 11.8, 11.8, 12.4, 21.7, 61, 165, 420}}},
+            {8, 1, {{19.2, 23.7, 26, 27, 60.7, 163, 394, 960},
+                    {18.9, 19.4, 21.5, 22, 53.7, 157, 386, 951}}},
         },
     /* Estimated from the least that is published, on boxes with switches: 8.3 us with 2
      * ranks, 13 with 4, 24 with 8 for small messages; rates: what a Gen4 link carries. */

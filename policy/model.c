@@ -84,7 +84,7 @@ static const struct nccl_model nccl[IPS_LINKS][RANK_STEPS] = {
             {8, 0, {{21, 23, 25, 45, 95, 340, 1300, 5000},
                     {18, 20, 22, 43, 92, 330, 1280, 4950}}},
         },
-    /* docs/results.md, four H200; eight: estimated to take no less than four. */
+    /* Two and four H200 (2026-11-29); eight: estimated to take no less than four. */
     [IPS_LINK_NVLINK] =
         {
             {2, 1, {{7.4, 7.4, 8, 11, 19, 42, 95, 288},

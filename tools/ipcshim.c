@@ -16,6 +16,7 @@ static const struct {
     {"policy", cmd_policy, "show which size takes which route and protocol, and why"},
     {"tune", cmd_tune, "measure which kernels are the fastest here, for the policy"},
     {"topo", cmd_topo, "show where the GPUs sit, and the order of a ring over them"},
+    {"doctor", cmd_doctor, "find what on this machine is slow or wrong, and the fix"},
     {"env", cmd_env, "show every IPCSHIM_* variable"},
     {"bench-rank", cmd_bench_rank, NULL},
     {"tune-rank", cmd_tune_rank, NULL},

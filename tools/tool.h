@@ -20,6 +20,7 @@ int cmd_policy(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_topo(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_tune_rank(int argc, char **argv); /* hidden: one rank of it */
 

@@ -55,40 +55,38 @@ static enum doctor_iommu iommu_below(const struct doctor_view *view, int bridge)
     return worst;
 }
 
+#define ACS_OFF                                                              \
+    "switch ACS off in the BIOS, or until the next start: setpci -s BUS_ID " \
+    "ECAP_ACS+6.w=0:2c"
+
 static void judge_redirect(struct doctor_report *report, const struct doctor_view *view,
                            int at)
 {
-    char own[IPS_ADDRESS_BYTES], fix[256];
+    char own[IPS_ADDRESS_BYTES];
     const struct ips_topo_device *d = &view->topology.device[at];
     enum doctor_iommu iommu = iommu_below(view, at);
     const char *role = d->upstream < 0 ? "root port" : "switch port";
     const char *bits = bits_text(view->pci[at].acs);
     ips_address_text(d->address, own);
-    int length =
-        snprintf(fix, sizeof fix,
-                 "switch ACS off in the BIOS, or until the next start: setpci -s %s "
-                 "ECAP_ACS+6.w=0:2c",
-                 own);
-    if (iommu == DOCTOR_IOMMU_TRANSLATING) {
-        snprintf(fix + length, sizeof fix - (size_t)length,
-                 "; or boot with iommu=pt (the IOMMU then passes the GPUs through)");
-        doctor_find(report, DOCTOR_FAULT, "acs-iommu", own, fix,
+    if (iommu == DOCTOR_IOMMU_TRANSLATING)
+        doctor_find(report, DOCTOR_FAULT, "acs-iommu", own,
+                    "boot with iommu=pt, so that the IOMMU passes the GPUs through; "
+                    "or " ACS_OFF,
                     "%s with ACS on (%s) under an IOMMU that translates: writes between "
                     "GPUs may be dropped silently, and collectives hang, while the "
                     "driver reports peer-to-peer as in order",
                     role, bits);
-    } else if (d->upstream >= 0) {
-        doctor_find(report, DOCTOR_WARNING, "acs-redirect", own, fix,
+    else if (d->upstream >= 0)
+        doctor_find(report, DOCTOR_WARNING, "acs-redirect", own, ACS_OFF,
                     "%s with ACS on (%s): what could go across the switch goes up to the "
                     "CPU and back, at about half the rate",
                     role, bits);
-    } else {
+    else
         doctor_find(report, iommu == DOCTOR_IOMMU_UNKNOWN ? DOCTOR_WARNING : DOCTOR_NOTE,
-                    "acs-redirect", own, fix, "%s with ACS on (%s); %s", role, bits,
+                    "acs-redirect", own, ACS_OFF, "%s with ACS on (%s); %s", role, bits,
                     iommu == DOCTOR_IOMMU_UNKNOWN
                         ? "whether the IOMMU translates was not seen"
                         : "the IOMMU does not translate, so nothing is lost");
-    }
 }
 
 void doctor_check_acs(struct doctor_report *report, const struct doctor_view *view)

@@ -162,9 +162,9 @@ void doctor_check_speed(struct doctor_report *report, const struct doctor_view *
         else if (wire.now.mtps < limit && at < IPS_TOPO_GPUS)
             doctor_find(report, DOCTOR_NOTE, "link-idle", own,
                         "look again while the GPUs work: only then is it a finding",
-                        "GPU: %s of %s to %s; an idle GPU slows its link, so this is to "
-                        "be judged under load",
-                        now, most, upper);
+                        "GPU: %s of %s; an idle GPU slows its link, so this is to be "
+                        "judged under load",
+                        now, most);
         else if (wire.now.mtps < limit)
             doctor_find(report, DOCTOR_WARNING, "uplink-speed", own,
                         "set the slot's speed in the BIOS to the highest, not Auto; "

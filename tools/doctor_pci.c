@@ -138,18 +138,26 @@ static void look_config(const struct doctor_view *view, const char *directory,
     pci->acs = express ? find_acs(config, (size_t)bytes) : 0;
 }
 
-/* The second line, of BAR 1: first and last address, flags. */
-static uint64_t read_bar1(const char *text)
+/* "0x... 0x... 0x...": first and last address, and flags. 0: nothing is there. */
+static uint64_t range_bytes(const char *line)
 {
     char *end;
-    const char *line = strchr(text, '\n');
-    if (!line)
-        return 0;
-    uint64_t first = strtoull(line + 1, &end, 16);
-    if (*end != ' ')
+    uint64_t first = strtoull(line, &end, 16);
+    if (end == line || *end != ' ')
         return 0;
     uint64_t last = strtoull(end, &end, 16);
     return *end == ' ' && last > first && last < UINT64_MAX ? last - first + 1 : 0;
+}
+
+/* What NVIDIA calls BAR 1, the window to the GPU's memory, is the second range, or from
+ * Hopper on, whose first takes two registers, the third. */
+static uint64_t read_bar1(const char *text)
+{
+    uint64_t bytes = 0;
+    const char *line = text;
+    for (int i = 0; i < 2 && !bytes && (line = strchr(line, '\n')); i++)
+        bytes = range_bytes(++line);
+    return bytes;
 }
 
 static void look_iommu(const struct doctor_view *view, const char *directory,

@@ -2,10 +2,13 @@
 /* The doctor's report, as text for people or as one JSON object. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "shim/text.h"
 #include "tools/doctor.h"
+
+#define COLUMNS 88
 
 static const char *const severity_names[] = {"good", "note", "warning", "fault"};
 
@@ -24,14 +27,25 @@ static void key(const char *name, const char *value, int first)
 }
 
 /* As JSON escapes it, without the quotes: what a foreign tree or variable holds must not
- * reach a terminal raw. */
-static void put(const char *before, const char *text, const char *after)
+ * reach a terminal raw. The caller frees it. */
+static char *shown(const char *text)
 {
     struct ips_text json = {0};
     ips_text_json(&json, text);
-    int length = json.failed || !json.data ? 0 : (int)json.used - 2;
-    printf("%s%.*s%s", before, length, length ? json.data + 1 : "", after);
-    ips_text_free(&json);
+    if (json.failed || json.used < 2) {
+        ips_text_free(&json);
+        return strdup("?");
+    }
+    memmove(json.data, json.data + 1, json.used - 2);
+    json.data[json.used - 2] = '\0';
+    return json.data;
+}
+
+static void put(const char *before, const char *text)
+{
+    char *line = shown(text);
+    printf("%s%s", before, line ? line : "?");
+    free(line);
 }
 
 static const char *iommu_text(const struct doctor_view *view)
@@ -115,26 +129,68 @@ static void print_machine(const struct doctor_view *view)
     const char *iommu = iommu_text(view);
     printf("%u GPU%s", view->topology.gpus, view->topology.gpus == 1 ? "" : "s");
     if (*host->driver)
-        put(", driver ", host->driver, "");
+        put(", driver ", host->driver);
     if (iommu)
         printf(", IOMMU %s", iommu);
     if (*host->product)
-        put(", ", host->product, "");
+        put(", ", host->product);
     printf("\n\n");
 }
 
-static void print_findings(const struct doctor_report *report,
-                           enum doctor_severity severity)
+/* Words in lines of COLUMNS, each line after `indent` spaces; the first begins at the
+ * column `at`. */
+static void put_wrapped(const char *text, unsigned at, unsigned indent)
 {
-    for (size_t i = 0; i < report->nfindings; i++) {
-        const struct doctor_finding *finding = &report->findings[i];
-        if (finding->severity != severity)
-            continue;
-        printf("%-8s %s", severity_names[severity], finding->id);
-        put("  ", finding->subject, "\n");
-        put("    ", finding->text, "\n");
-        put("    fix: ", finding->fix, "\n");
+    for (const char *word = text; *word;) {
+        unsigned length = (unsigned)strcspn(word, " ");
+        if (at > indent && at + 1 + length > COLUMNS) {
+            printf("\n%*s", (int)indent, "");
+            at = indent;
+        } else if (word != text) {
+            putchar(' ');
+            at++;
+        }
+        printf("%.*s", (int)length, word);
+        at += length;
+        word += length;
+        word += strspn(word, " ");
     }
+    putchar('\n');
+}
+
+static void put_paragraph(const char *before, const char *text)
+{
+    char *line = shown(text);
+    printf("    %s", before);
+    put_wrapped(line, 4 + (unsigned)strlen(before), 4);
+    free(line);
+}
+
+static int same_finding(const struct doctor_finding *a, const struct doctor_finding *b)
+{
+    return a->severity == b->severity && !strcmp(a->id, b->id) &&
+           !strcmp(a->text, b->text) && !strcmp(a->fix, b->fix);
+}
+
+/* The finding with all subjects that it was said of, unless one before was the same. */
+static void print_finding(const struct doctor_report *report, size_t at)
+{
+    const struct doctor_finding *finding = &report->findings[at];
+    struct ips_text subjects = {0};
+    for (size_t i = 0; i < report->nfindings; i++) {
+        if (!same_finding(&report->findings[i], finding))
+            continue;
+        if (i < at)
+            return;
+        char *subject = shown(report->findings[i].subject);
+        ips_text_add(&subjects, "%s%s", subjects.used ? ", " : "", subject);
+        free(subject);
+    }
+    int column = printf("%-8s %s  ", severity_names[finding->severity], finding->id);
+    put_wrapped(subjects.data ? subjects.data : "?", (unsigned)column, 4);
+    ips_text_free(&subjects);
+    put_paragraph("", finding->text);
+    put_paragraph("fix: ", finding->fix);
 }
 
 /* One line a check, with the first thing that it missed. */
@@ -144,7 +200,7 @@ static void print_unseen(const struct doctor_report *report)
         unsigned count = 0;
         for (size_t k = 0; k < report->nunseen; k++)
             if (!strcmp(report->unseen[k].check, doctor_checks[i].id) && !count++)
-                put("not seen: ", report->unseen[k].text, "");
+                put("not seen: ", report->unseen[k].text);
         if (count > 1)
             printf(", and %u more", count - 1);
         if (count)
@@ -152,12 +208,19 @@ static void print_unseen(const struct doctor_report *report)
     }
 }
 
+static const char *plural(unsigned count)
+{
+    return count == 1 ? "" : "s";
+}
+
 static void print_text(const struct doctor_report *report, const struct doctor_view *view)
 {
     unsigned count[DOCTOR_FAULT + 1] = {0}, missed = 0;
     print_machine(view);
     for (int severity = DOCTOR_FAULT; severity > DOCTOR_GOOD; severity--)
-        print_findings(report, (enum doctor_severity)severity);
+        for (size_t i = 0; i < report->nfindings; i++)
+            if ((int)report->findings[i].severity == severity)
+                print_finding(report, i);
     print_unseen(report);
     for (size_t i = 0; i < report->nfindings; i++)
         count[report->findings[i].severity]++;
@@ -167,9 +230,12 @@ static void print_text(const struct doctor_report *report, const struct doctor_v
         printf("\n");
     if (doctor_worst(report, NULL) < DOCTOR_WARNING)
         printf("healthy, as far as was seen: ");
-    printf("%zu checks, %u faults, %u warnings, %u notes; %u checks did not see all\n",
-           doctor_nchecks, count[DOCTOR_FAULT], count[DOCTOR_WARNING], count[DOCTOR_NOTE],
-           missed);
+    printf("%zu checks: %u fault%s, %u warning%s, %u note%s", doctor_nchecks,
+           count[DOCTOR_FAULT], plural(count[DOCTOR_FAULT]), count[DOCTOR_WARNING],
+           plural(count[DOCTOR_WARNING]), count[DOCTOR_NOTE], plural(count[DOCTOR_NOTE]));
+    if (missed)
+        printf("; %u could not see all", missed);
+    printf("\n");
 }
 
 void doctor_print(const struct doctor_report *report, const struct doctor_view *view,

@@ -11,10 +11,11 @@
 #include "tools/place.h"
 
 #define MB ((int64_t)1 << 20)
-#define DRIVER_LEAST 580        /* with CUDA 13, see README */
-#define SHM_LEAST (1024 * MB)   /* what NVIDIA's container guides give NCCL */
-#define SHM_RANK_BYTES (4 * MB) /* of a rank's mailboxes, where they are in host memory \
-                                 */
+#define DRIVER_LEAST 580      /* with CUDA 13, see README */
+#define SHM_LEAST (1024 * MB) /* what NVIDIA's container guides give NCCL */
+#define SHM_RANK_BYTES                                               \
+    (4 * MB) /* of a rank's mailboxes, where they are in host memory \
+              */
 #define MEMLOCK_LEAST (64 * MB)
 
 void doctor_check_virtual(struct doctor_report *report, const struct doctor_view *view)
@@ -44,7 +45,7 @@ void doctor_check_driver(struct doctor_report *report, const struct doctor_view 
                     "runtime (docker run --gpus all)",
                     "there is no /proc/driver/nvidia/version: the driver is not loaded");
     else if (atoi(host->driver) < DRIVER_LEAST)
-        doctor_find(report, DOCTOR_WARNING, "driver-old", host->driver,
+        doctor_find(report, DOCTOR_NOTE, "driver-old", host->driver,
                     "update the driver, or build with the CUDA toolkit that came with it",
                     "a library that was built with CUDA 13 takes driver %d or newer",
                     DRIVER_LEAST);

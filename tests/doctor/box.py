@@ -177,7 +177,9 @@ def diagnose(shim, root, *options):
     for finding in seen.json["findings"]:
         assert finding["check"] in checks and finding["fix"] and finding["text"], finding
         if "--watch" not in options:
-            assert f"{finding['id']}  " in seen.text, (finding, seen.text)
+            assert f"{finding['severity']:8} {finding['id']}  " in seen.text, seen.text
+            if finding["subject"].isascii():
+                assert finding["subject"].split()[0] in seen.text, (finding, seen.text)
     for check in seen.json["checks"]:
         assert check["complete"] == (check["id"] not in seen.missed), check
     return seen

@@ -82,7 +82,7 @@ void doctor_check_shm(struct doctor_report *report, const struct doctor_view *vi
                     "the engine over host memory needs %" PRId64 " MB for each "
                     "communicator of %u ranks",
                     host->shm_bytes / MB, engine / MB, gpus);
-    else if (host->shm_free_bytes >= 0 && host->shm_free_bytes < engine)
+    if (host->shm_free_bytes >= 0 && host->shm_free_bytes < engine)
         doctor_find(report, DOCTOR_WARNING, "shm-full", "/dev/shm",
                     "remove what programs that ended have left there (ls -l /dev/shm)",
                     "%" PRId64 " of %" PRId64 " MB are free", host->shm_free_bytes / MB,

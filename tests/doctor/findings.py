@@ -4,7 +4,9 @@
 found, by its name, severity and bus id, and nothing else is.
 
 usage: findings.py IPCSHIM [NAME...]"""
+import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -18,11 +20,16 @@ GPU, GPU_PORT, UPLINK, ROOT = "0000:10:00.0", "0000:0d:01.0", "0000:0c:00.0", "0
 SIDE, SIDE_ROOT = "0000:46:00.0", "0000:40:03.1"
 REQUEST, COMPLETION, EGRESS = 0x04, 0x08, 0x20
 SHIM = sys.argv[1]
+DOCUMENT = (pathlib.Path(__file__).parents[2] / "docs/doctor.md").read_text()
+SEEN = set()
+ELSEWHERE = {"not-nvidia", "shm-full",  # machines.py; full_shm, where it can
+             "preload-relative", "path-missing", "path-not-shim", "path-relative", "nccl-lib"}
 
 
 def expect(box, *found, missed=(), options=()):
     seen = b.diagnose(SHIM, box.root, *options)
     wanted = set(found)
+    SEEN.update(identity for _, identity, _ in found)
     unwatched = {"aer-growth"} if seen.json["machine"]["gpus"] and not options else set()
     assert seen.found == wanted, f"found {seen.found - wanted}, not {wanted - seen.found}"
     assert seen.missed == set(missed) | unwatched, seen.json["unseen"]
@@ -369,14 +376,55 @@ def here(_):
         assert done.returncode in (0, 1, 2) and done.stdout and not done.stderr, done
 
 
+def full_shm(_):
+    """In a mount of its own, where that can be made."""
+    script = ("mount -t tmpfs -o size=16m tmpfs /dev/shm || exit 77; "
+              "fallocate -l 12m /dev/shm/left || exit 77; exec \"$0\" doctor --json")
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script, SHIM], capture_output=True,
+                          timeout=60)
+    if done.returncode != 1 or not done.stdout:
+        print("full_shm: no mount could be made:", done.stderr.decode().strip())
+        return
+    found = {finding["id"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert "shm-small" in found and "shm-full" in found, found
+    assert found["shm-full"]["text"] == "4 of 16 MB are free", found["shm-full"]
+
+
+def documented(box):
+    """The machine of docs/doctor.md, word for word."""
+    for number, gpu in enumerate(box.machine.gpus()):
+        box.set_group(gpu.address, 100 + number, "DMA-FQ")
+        box.set_link(gpu.address, "current", "2.5x16")
+    box.set_link(GPU, "current", "2.5x8")
+    box.set_config(GPU_PORT, acs=0x1d)
+    box.set_aer("0000:98:00.0", "correctable", BadTLP=41, Timeout=2)
+    box.write("proc/cmdline", "ro quiet")
+    box.set_shm("rw,size=65536k")
+    box.set_environment("LD_PRELOAD=libnccl.so.2:libipcshim.so")
+    said = b.diagnose(SHIM, box.root).text.split("\n")
+    shown = DOCUMENT.split("## A bad machine")[1].split("## Findings")[0]
+    shown = [line[4:] for line in shown.split("\n") if line.startswith("    ")]
+    assert [line for line in said if line] == shown, "\n".join(said)
+
+
 ON_SWITCHES = [healthy, width, width_of_an_idle_gpu, width_of_an_uplink, slot, idle,
                speed_of_an_uplink, narrow_uplink, slow_root, corrected, uncorrected,
                old_errors, growth, growth_of_fatal, odd_counters, acs_of_a_switch_port,
-               acs_beside_the_path, numa, virtual, small_shm]
+               acs_beside_the_path, numa, virtual, small_shm, documented]
 ON_DIRECT = [healthy, no_links, acs_under_a_translating_iommu, acs_that_passes_through,
              acs_that_only_validates, not_root, odd_config, iommu_by_options,
              relaxed_ordering, small_bar, driver, forced_p2p, covered_shm, little_memory,
-             memlock, mps, environment, no_gpu, nothing, usage, here]
+             memlock, mps, environment, no_gpu, nothing, usage, here, full_shm]
+
+
+def check_document():
+    """Each finding of the table has a case, and each case is in the table."""
+    rows = re.findall(r"^\| (`[^|]*) \|", DOCUMENT, re.M)
+    listed = {identity for row in rows for identity in re.findall(r"`([\w-]+)`", row)}
+    missing = (listed ^ SEEN) - ELSEWHERE - {"aer-growth"}
+    if missing or len(listed) < 30:
+        print(f"docs/doctor.md and the cases differ: {sorted(missing)}")
+    return len(missing)
 
 
 def main():
@@ -392,6 +440,8 @@ def main():
             except (AssertionError, ValueError, subprocess.TimeoutExpired) as error:
                 print(f"{case.__name__}: {type(error).__name__}: {error}")
                 failed += 1
+    if not sys.argv[2:]:
+        failed += check_document()
     print(f"{len(cases)} cases, {failed} failed")
     return 1 if failed else 0
 

@@ -13,6 +13,7 @@
 
 #define DOCTOR_DEVICES (IPS_TOPO_GPUS + IPS_TOPO_BRIDGES)
 #define DOCTOR_WORDS 128
+#define DOCTOR_NVIDIA 0x10de
 
 /* In the order of the files aer_dev_correctable, _nonfatal and _fatal. */
 enum doctor_aer_kind {
@@ -128,6 +129,8 @@ int doctor_is_lower_end(const struct ips_topology *t, int at);
 /* The GPUs at or below it, one bit each. */
 uint64_t doctor_gpus_below(const struct ips_topology *t, int at);
 unsigned doctor_bits(uint64_t bits);
+/* Whether a GPU is NVIDIA's, or may be. */
+int doctor_has_nvidia(const struct ips_topology *t);
 /* How the IOMMU treats the device: by its group, else by the kernel's options. */
 enum doctor_iommu doctor_iommu_of(const struct doctor_view *view, int at);
 

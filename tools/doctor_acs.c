@@ -110,7 +110,7 @@ void doctor_check_iommu(struct doctor_report *report, const struct doctor_view *
 {
     const struct ips_topology *t = &view->topology;
     const char *option = view->host.iommu_option;
-    for (unsigned gpu = 0; gpu < t->gpus; gpu++) {
+    for (unsigned gpu = 0; t->gpus > 1 && gpu < t->gpus; gpu++) { /* one has no peer */
         char own[IPS_ADDRESS_BYTES];
         enum doctor_iommu iommu = doctor_iommu_of(view, (int)gpu);
         ips_address_text(t->device[gpu].address, own);
@@ -132,7 +132,7 @@ void doctor_check_iommu(struct doctor_report *report, const struct doctor_view *
 void doctor_check_ordering(struct doctor_report *report, const struct doctor_view *view)
 {
     const struct ips_topology *t = &view->topology;
-    if (view->host.relaxed_ordering < 0 && t->gpus)
+    if (view->host.relaxed_ordering < 0 && doctor_has_nvidia(t))
         doctor_not_seen(report, "the driver's parameter EnablePCIERelaxedOrderingMode");
     for (unsigned gpu = 0; gpu < t->gpus && view->host.relaxed_ordering > 0; gpu++) {
         char own[IPS_ADDRESS_BYTES];

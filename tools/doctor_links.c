@@ -9,7 +9,6 @@
 
 #define MB ((uint64_t)1 << 20)
 #define LEGACY_BAR1 (256 * MB) /* what a GPU shows without a resizable BAR */
-#define NVIDIA 0x10de
 
 /* A link by its lower end: as it is, and what each end allows (0: unknown). */
 struct wire {
@@ -87,7 +86,7 @@ void doctor_check_gpus(struct doctor_report *report, const struct doctor_view *v
                     "there is no GPU among the PCI devices");
     for (unsigned i = 0; i < t->gpus; i++) {
         ips_address_text(t->device[i].address, text);
-        if (t->device[i].vendor && t->device[i].vendor != NVIDIA)
+        if (t->device[i].vendor && t->device[i].vendor != DOCTOR_NVIDIA)
             doctor_find(report, DOCTOR_NOTE, "not-nvidia", text, "none",
                         "not a GPU of NVIDIA (vendor %04x): NCCL and this library do not "
                         "use it",

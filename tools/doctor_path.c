@@ -35,6 +35,14 @@ unsigned doctor_bits(uint64_t bits)
     return count;
 }
 
+int doctor_has_nvidia(const struct ips_topology *t)
+{
+    unsigned i = 0;
+    while (i < t->gpus && t->device[i].vendor && t->device[i].vendor != DOCTOR_NVIDIA)
+        i++;
+    return i < t->gpus;
+}
+
 /* What the options say where no group does. */
 static enum doctor_iommu by_option(const struct doctor_host *host)
 {

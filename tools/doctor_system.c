@@ -35,7 +35,7 @@ void doctor_check_virtual(struct doctor_report *report, const struct doctor_view
 void doctor_check_driver(struct doctor_report *report, const struct doctor_view *view)
 {
     const struct doctor_host *host = &view->host;
-    if (!view->topology.gpus)
+    if (!doctor_has_nvidia(&view->topology))
         return;
     if (!host->proc)
         doctor_not_seen(report, "the NVIDIA driver");
@@ -54,7 +54,7 @@ void doctor_check_driver(struct doctor_report *report, const struct doctor_view 
 void doctor_check_params(struct doctor_report *report, const struct doctor_view *view)
 {
     const struct doctor_host *host = &view->host;
-    if (!host->params && view->topology.gpus)
+    if (!host->params && doctor_has_nvidia(&view->topology))
         doctor_not_seen(report, "the driver's parameters");
     if (strstr(host->registry, "P2P") || strstr(host->registry, "PeerMapping") ||
         strstr(host->registry, "StaticBar1"))

@@ -344,6 +344,14 @@ def environment(box):
 
 
 # --- trees with less in them
+def one_gpu(box):
+    """It has no peer: how its writes to one would go is nothing to find."""
+    box.set("0000:01:00.0", "class", "0x020000")
+    box.set_config(SIDE_ROOT, acs=0x1d)
+    translating(box)
+    expect(box)
+
+
 def no_gpu(box):
     for gpu in box.machine.gpus():
         box.set(gpu.address, "class", "0x020000")
@@ -414,7 +422,7 @@ ON_SWITCHES = [healthy, width, width_of_an_idle_gpu, width_of_an_uplink, slot, i
 ON_DIRECT = [healthy, no_links, acs_under_a_translating_iommu, acs_that_passes_through,
              acs_that_only_validates, not_root, odd_config, iommu_by_options,
              relaxed_ordering, small_bar, driver, forced_p2p, covered_shm, little_memory,
-             memlock, mps, environment, no_gpu, nothing, usage, here, full_shm]
+             memlock, mps, environment, one_gpu, no_gpu, nothing, usage, here, full_shm]
 
 
 def check_document():

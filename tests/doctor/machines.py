@@ -5,6 +5,7 @@ is unknown and must stay so, and with all that a healthy machine shows beside th
 
 usage: machines.py IPCSHIM"""
 import pathlib
+import shutil
 import sys
 import tempfile
 
@@ -45,7 +46,7 @@ def compare(name, machine, seen):
         yield f"GPUs {seen.json['machine']['gpus']}, not {gpus}"
     expected = {("note", "not-nvidia", gpu.address) for gpu in others(machine)}
     expected |= {("note", "uplink-narrow", switch.address) for switch in narrow(machine)}
-    if seen.found - {("warning", "driver-missing", "nvidia")} != expected:
+    if seen.found != expected:
         yield f"found {seen.found}, not {expected}"
     if ("uplink-narrower" in cautions(name)) != bool(seen.of("uplink-narrow")):
         yield "uplink-narrower"
@@ -65,6 +66,16 @@ def check_bare(name, root):
         yield f"bare: missed only {sorted(seen.missed)}"
 
 
+def check_driver(name, root):
+    """A machine without the driver lacks it, if a GPU is of its maker."""
+    box = b.healthy(name, root)
+    shutil.rmtree(root / "proc/driver")
+    seen = b.diagnose(SHIM, root)
+    nvidia = len(others(box.machine)) < len(box.machine.gpus())
+    if bool(seen.of("driver-missing")) != nvidia or ("params" in seen.missed) != nvidia:
+        yield f"driver: found {seen.found}, missed {seen.missed}"
+
+
 def check_whole(name, root):
     box = b.healthy(name, root)
     seen = b.diagnose(SHIM, root)
@@ -77,7 +88,7 @@ def check_whole(name, root):
 
 failed = 0
 for machine_name in b.machine.NAMES:
-    for check in (check_bare, check_whole):
+    for check in (check_bare, check_driver, check_whole):
         with tempfile.TemporaryDirectory() as folder:
             for complaint in check(machine_name, pathlib.Path(folder)):
                 print(f"{machine_name}: {complaint}")

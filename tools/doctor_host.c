@@ -9,8 +9,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "tools/doctor.h"
 #include "tools/doctor_tree.h"
+#include "tools/doctor_view.h"
 
 #define TEXT_BYTES ((size_t)1 << 20)
 #define MOST_CPUS 8192

@@ -2,7 +2,7 @@
 /* Walks over the GPUs of a view and what is above them. */
 #include <string.h>
 
-#include "tools/doctor.h"
+#include "tools/doctor_view.h"
 
 int doctor_next(const struct ips_topology *t, int before)
 {

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/doctor.h"
 #include "tools/doctor_tree.h"
+#include "tools/doctor_view.h"
 
 #define CONFIG_BYTES 4096
 #define CONFIG_HEADER 64    /* what a reader who is not root gets */

@@ -123,6 +123,23 @@ static void number(struct ips_bringup *b)
         b->phase = LOAD;
 }
 
+/* Blocks wait for each other, so those of all ranks on a GPU must be on it at once, and one
+ * may take a multiprocessor. The same on all ranks. */
+static unsigned resident_channels(const struct ips_bringup *b, unsigned most)
+{
+    for (int rank = 0; rank < ranks_of(b); rank++) {
+        const struct ips_record *record = record_of(b, rank);
+        unsigned sharing = 0;
+        for (int other = 0; other < ranks_of(b); other++)
+            sharing += !memcmp(&record_of(b, other)->uuid, &record->uuid,
+                               sizeof record->uuid);
+        const unsigned each = record->multiprocessors / (sharing ? sharing : 1);
+        if (each < most)
+            most = each ? each : 1;
+    }
+    return most;
+}
+
 /* Everything that can fail here is done before this rank votes. */
 static void make_engine(struct ips_bringup *b)
 {
@@ -130,7 +147,7 @@ static void make_engine(struct ips_bringup *b)
     int pushed = 0, error = !engine;
     if (!error) {
         engine->device = b->device;
-        engine->channels = channels_of(b);
+        engine->channels = resident_channels(b, channels_of(b));
         engine->link = b->meeting.agreed.link;
         engine->watch.report_s = b->config.report_s;
         engine->watch.timeout_s = b->config.timeout_s;

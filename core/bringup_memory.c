@@ -61,6 +61,7 @@ void ips_bringup_load(struct ips_bringup *b)
     record->uuid = b->device->uuid;
     memcpy(record->bus_id, b->device->bus_id, sizeof record->bus_id);
     record->ordinal = b->device->ordinal;
+    record->multiprocessors = (uint32_t)b->device->multiprocessors;
     if (b->meeting.first.transport == IPS_TRANSPORT_HOST)
         ips_bringup_begin_host(b);
     else

@@ -120,6 +120,10 @@ static int open_device(struct ips_device *device, char *ret_reason)
         error = gpu->cuDeviceGetPCIBusId(device->bus_id, sizeof device->bus_id,
                                          device->device);
     if (!error)
+        error = gpu->cuDeviceGetAttribute(&device->multiprocessors,
+                                          GPU_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                          device->device);
+    if (!error)
         error = gpu->cuDevicePrimaryCtxRetain(&device->context, device->device);
     if (failed(ret_reason, "cannot open the device", error))
         return error;

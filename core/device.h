@@ -15,6 +15,7 @@ struct ips_device {
     gpu_context context;
     struct gpu_uuid uuid;
     char bus_id[32];
+    int multiprocessors;
     gpu_function kernels[IPS_VARIANTS];
     gpu_function probe;
     gpu_function weigh, compare; /* see kernels/verify.h */

@@ -154,6 +154,11 @@ void ips_engine_abort(struct ips_engine *engine)
                      1, __ATOMIC_RELEASE);
 }
 
+unsigned ips_engine_channels(const struct ips_engine *engine)
+{
+    return engine->channels;
+}
+
 enum ips_link ips_engine_link(const struct ips_engine *engine)
 {
     return engine->link;

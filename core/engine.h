@@ -113,7 +113,7 @@ struct ips_allreduce {
     enum ips_type type;
     enum ips_op op;
     enum ips_variant variant;
-    unsigned channels; /* from 1 on; at most the config's, and a link's, are used */
+    unsigned channels; /* from 1 on; at most ips_engine_channels() are used */
     unsigned threads;  /* per channel: a multiple of 32, see ips_variant_max_threads() */
     gpu_stream stream;
 };
@@ -144,6 +144,10 @@ int ips_engine_error(const struct ips_engine *engine);
 
 /* What its data crosses; IPS_LINK_HOST takes at most IPS_HOST_CHANNELS channels. */
 enum ips_link ips_engine_link(const struct ips_engine *engine);
+
+/* Most channels that a call uses: the config's, a link's, or as many as let the blocks of all
+ * ranks on one GPU run at once. */
+unsigned ips_engine_channels(const struct ips_engine *engine);
 
 /* Completed executions by variant and size class, as the device counted them: index
  * variant * IPS_SIZE_CLASSES + floor(log2(bytes)). ret_counts[IPS_COUNTERS]. */

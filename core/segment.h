@@ -16,7 +16,7 @@
  * rank of another version is recognized. */
 #define IPS_RECORD_BYTES 4096
 #define IPS_RECORD_MAGIC 0x6d69687363706969ull
-#define IPS_RECORD_VERSION 3u
+#define IPS_RECORD_VERSION 4u
 #define IPS_VERSION_BYTES 16
 
 /* How far a rank's set-up has come. Only ever grows; written by its rank. The ranks first
@@ -71,6 +71,7 @@ struct ips_record {
     struct gpu_uuid uuid;
     char bus_id[32];
     int32_t ordinal;  /* of the device, meaningful in its own process */
+    uint32_t multiprocessors;
     uint32_t refused; /* enum ips_refusal; final from IPS_RECORD_PROBED on */
     char refusal[IPS_REASON_BYTES]; /* why, with `refused` */
 

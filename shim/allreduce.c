@@ -89,6 +89,13 @@ static ncclResult_t take(const struct ips_taken *taken)
     return result;
 }
 
+/* What the plan says, as far as the engine goes. */
+static unsigned channels_of(const struct ips_comm *comm, const struct ips_decision *decision)
+{
+    const unsigned most = ips_engine_channels(comm->engine);
+    return decision->channels < most ? decision->channels : most;
+}
+
 int ips_allreduce_take(const struct ips_request *request, int *ret_result,
                        const char **ret_reason)
 {
@@ -105,7 +112,7 @@ int ips_allreduce_take(const struct ips_request *request, int *ret_result,
                      .type = (enum ips_type)request->type,
                      .op = (enum ips_op)request->op,
                      .variant = decision.variant,
-                     .channels = decision.channels,
+                     .channels = channels_of(comm, &decision),
                      .threads = decision.threads,
                      .stream = request->stream},
             .bytes = request->count * ips_type_bytes(request->type),

@@ -63,7 +63,7 @@ static int bring_up(struct tune_rank *r)
         struct ips_agreed agreed;
         r->engine = ips_bringup_take(bringup, &agreed);
         r->link = agreed.link;
-        r->channels = agreed.link == IPS_LINK_HOST ? IPS_HOST_CHANNELS : IPS_MAX_CHANNELS;
+        r->channels = ips_engine_channels(r->engine);
     } else if (r->rank == 0) {
         tool_fail("the engine can't work among %u ranks here: %s", page->sync.nranks,
                   ips_bringup_reason(bringup));

@@ -251,6 +251,12 @@ int ips_engine_error(const struct ips_engine *engine)
                                        : engine->error;
 }
 
+unsigned ips_engine_channels(const struct ips_engine *engine)
+{
+    (void)engine;
+    return IPS_MAX_CHANNELS;
+}
+
 enum ips_link ips_engine_link(const struct ips_engine *engine)
 {
     (void)engine;

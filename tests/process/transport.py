@@ -119,6 +119,19 @@ def same_gpu():
     stays("host", {"SIMGPU_DEVICES": "1", **HOST})
 
 
+def resident():
+    """The blocks of ranks that share a GPU wait for each other: all must run at once."""
+    for many, transport, most in ((8, IPC, 2), (1, IPC, 1), (132, IPC, 16), (8, HOST, 2)):
+        result = h.run("comm A\nar count=300001\n", 4, env={
+            "SIMGPU_DEVICES": "1", "SIMGPU_MULTIPROCESSORS": str(many),
+            "IPCSHIM_ALGO": "ring", "IPCSHIM_PROTO": "LL", "IPCSHIM_MAX_BYTES": "1G",
+            **transport})
+        h.expect_fine(result, 4)
+        channels = {event["channels"] for rank in result.traces
+                    for event in result.traces[rank] if event["event"] == "call"}
+        h.expect(channels == {most}, f"{channels} channels on {many}", result)
+
+
 def differ():
     """Rank 0's is used by all."""
     warn = "IPCSHIM_TRANSPORT differs from rank 0's"
@@ -254,6 +267,7 @@ def tests():
                                  env, rank, False))
     yield "NVLink", nvlink
     yield "ranks on one GPU", same_gpu
+    yield "blocks of ranks on one GPU run at once", resident
     yield "the ranks' settings differ", differ
     yield "the probe of host memory fails", probe_fails
     yield "a small /dev/shm", small_shm

@@ -32,6 +32,7 @@ static void read_settings(void)
     int devices = (int)number("SIMGPU_DEVICES", 8);
     sim_settings.devices = devices < SIM_MAX_DEVICES ? devices : SIM_MAX_DEVICES;
     sim_settings.driver_version = (int)number("SIMGPU_DRIVER_VERSION", 13000);
+    sim_settings.multiprocessors = (int)number("SIMGPU_MULTIPROCESSORS", 132);
     sim_settings.no_peer = number("SIMGPU_NO_PEER", 0) != 0;
     sim_settings.mem_bytes = (size_t)number("SIMGPU_MEM_BYTES", 4ll << 30);
     sim_settings.link = secure_getenv("SIMGPU_LINK");
@@ -142,7 +143,6 @@ int cuDeviceGetAttribute(int *value, int attribute, gpu_device device)
         {5, SIM_MAX_BLOCKS},   /* MAX_GRID_DIM_X */
         {8, SIM_SHARED_BYTES}, /* MAX_SHARED_MEMORY_PER_BLOCK */
         {10, 32},              /* WARP_SIZE */
-        {16, SIM_MAX_BLOCKS},  /* MULTIPROCESSOR_COUNT */
         {GPU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
         {GPU_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
         {41, 1}, /* UNIFIED_ADDRESSING */
@@ -154,6 +154,10 @@ int cuDeviceGetAttribute(int *value, int attribute, gpu_device device)
         return CUDA_ERROR_INVALID_DEVICE;
     if (attribute == 33) { /* PCI_BUS_ID */
         *value = device + 1;
+        return CUDA_SUCCESS;
+    }
+    if (attribute == GPU_ATTRIBUTE_MULTIPROCESSOR_COUNT) {
+        *value = sim_settings.multiprocessors;
         return CUDA_SUCCESS;
     }
     *value = 0; /* the rest of what a device can have, this one has not */

@@ -19,6 +19,7 @@ extern pthread_mutex_t sim_lock;
 extern pthread_cond_t sim_done; /* some operation of some stream has ended */
 
 struct sim_settings {
+    int multiprocessors;
     int devices, driver_version, no_peer;
     size_t mem_bytes;
     const char *link; /* SIMGPU_LINK */

@@ -155,18 +155,22 @@ static int alike(const struct ips_plan_row *a, const struct ips_plan_row *b)
            a->threads == b->threads && a->why == b->why;
 }
 
-/* Appends a row, but for the last place, which is the end's: what finds none goes to
- * NCCL. */
-static void push(struct ips_policy_plan *plan, uint64_t up_to, struct ips_plan_row row)
+/* Appends a row, but for the last place, which is the end's. Whether it could: where one
+ * finds no place, nothing larger may follow, or a later one like the last would take what
+ * was left out. */
+static int push(struct ips_policy_plan *plan, uint64_t up_to, struct ips_plan_row row)
 {
     struct ips_plan_row *last = plan->count ? &plan->row[plan->count - 1] : NULL;
     row.up_to_bytes = up_to;
     if (last && up_to <= last->up_to_bytes)
-        return;
+        return 1;
     if (last && alike(last, &row))
         last->up_to_bytes = up_to;
     else if (plan->count < IPS_PLAN_ROWS - 1)
         plan->row[plan->count++] = row;
+    else
+        return 0;
+    return 1;
 }
 
 static struct ips_plan_row nccl_row(enum ips_plan_why why)
@@ -226,15 +230,17 @@ static void fill_winning(const struct ips_plan_input *input, struct ips_policy_p
         const int measured = choice.engine_measured && choice.nccl_measured;
         const struct ips_plan_row nccl =
             nccl_row(measured ? IPS_WHY_NOT_TUNED : IPS_WHY_NOT_MODEL);
-        if (won && choice.wins) {
-            push(plan, size,
-                 engine_row(&choice.best, measured ? IPS_WHY_TUNED : IPS_WHY_MODEL));
-        } else if (choice.wins && measured) { /* just that size was shown */
-            push(plan, size - 1, nccl);
-            push(plan, size, engine_row(&choice.best, IPS_WHY_TUNED));
-        } else {
-            push(plan, size, nccl);
-        }
+        int fits;
+        if (won && choice.wins)
+            fits = push(plan, size, engine_row(&choice.best,
+                                               measured ? IPS_WHY_TUNED : IPS_WHY_MODEL));
+        else if (choice.wins && measured) /* just that size was shown */
+            fits = push(plan, size - 1, nccl) &&
+                   push(plan, size, engine_row(&choice.best, IPS_WHY_TUNED));
+        else
+            fits = push(plan, size, nccl);
+        if (!fits)
+            break;
         won = choice.wins;
     }
     finish(plan, nccl_row(IPS_WHY_NOT_MODEL));

@@ -40,10 +40,10 @@ const struct ips_setting ips_settings_table[] = {
      "one of another machine, driver or version is ignored. Not set: ipcshim/tune in "
      "$XDG_CACHE_HOME or ~/.cache. none: nothing is read."},
     {"IPCSHIM_LINKS", CHOICE, MEMBER(links_any), 0, 0, "pcie|any", 0,
-     "pcie: the engine works only where NVML says that the GPUs have no NVLink and that "
-     "peer access is in order. any: it also accepts NVLink and links that NVML can't "
-     "judge, "
-     "as long as the probe of the link passes."},
+     "pcie: the engine uses peer-to-peer only where NVML says that the GPUs have no NVLink "
+     "and that peer access is in order, and leaves GPUs with NVLink to NCCL unless host "
+     "memory was asked for. any: it also accepts NVLink and links that NVML can't judge, as "
+     "long as the probe of the link passes."},
     {"IPCSHIM_TRANSPORT", CHOICE, MEMBER(transport), 0, 0, "auto|ipc|host", -1,
      "Through which memory the ranks reach each other. ipc: each other's GPU memory, by CUDA "
      "IPC (peer-to-peer). host: host memory in /dev/shm, 4 MB for each rank of each "

@@ -18,7 +18,7 @@ static const char *flaw_of(const struct stat *status)
         return "it is not a regular file";
     if (status->st_uid != geteuid() && status->st_uid != 0)
         return "it belongs to another user";
-    if (status->st_mode & S_IWOTH)
+    if (status->st_mode & (S_IWOTH | S_IWGRP))
         return "everybody may write to it";
     if (status->st_size > IPS_TUNED_BYTES)
         return "it is larger than 1 MB";

@@ -112,8 +112,6 @@ static int find_acs(const unsigned char *config, size_t bytes)
         if (at + 8 > bytes)
             return -1;
         unsigned id = word(config, at), rest = word(config, at + 2);
-        if (id == 0xffff)
-            return -1;
         if (id == EXTENDED_ACS)
             return (int)word(config, at + 6);
         at = rest >> 4 & 0xffcu;

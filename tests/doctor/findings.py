@@ -157,6 +157,18 @@ def growth_of_fatal(box):
     growth(box, "fatal", "fault")
 
 
+def counters_that_restart(box):
+    """As after a reset: fewer than before is no growth."""
+    box.set_aer(GPU, "correctable", BadTLP=900)
+    timer = threading.Timer(0.7, box.set_aer, (GPU, "correctable"), {"BadTLP": 5})
+    timer.start()
+    try:
+        seen = b.diagnose(SHIM, box.root, "--watch", "3")
+    finally:
+        timer.join()
+    assert seen.found == {("note", "aer-corrected", GPU)}, seen.found
+
+
 def odd_counters(box):
     for text in ("BadTLP", "BadTLP -1", "BadTLP 99999999999999999999999", " 3", "\x01"):
         box.set(GPU, "aer_dev_fatal", text)
@@ -193,6 +205,21 @@ def acs_of_a_switch_port(box):
     translating(box, "DMA")
     expect(box, ("fault", "acs-iommu", GPU_PORT),
            *gpus_under(box, ("warning", "iommu-translates")))
+
+
+def acs_above_a_switch(box):
+    """Between the switches; its own GPUs turn around below."""
+    box.set_config(ROOT, acs=REQUEST)
+    expect(box, ("note", "acs-redirect", ROOT))
+    for number, gpu in enumerate(box.machine.gpus()):
+        if gpu.address < "0000:80":
+            box.set_group(gpu.address, 100 + number, "DMA")
+    seen = b.diagnose(SHIM, box.root)
+    assert [finding["subject"] for finding in seen.of("acs-iommu")] == [ROOT], seen.found
+    for gpu in box.machine.gpus():
+        if gpu.address > "0000:80":
+            box.set(gpu.address, "class", "0x020000")
+    assert not b.diagnose(SHIM, box.root).of("acs-iommu")
 
 
 def acs_that_passes_through(box):
@@ -418,7 +445,8 @@ def documented(box):
 ON_SWITCHES = [healthy, width, width_of_an_idle_gpu, width_of_an_uplink, slot, idle,
                speed_of_an_uplink, narrow_uplink, slow_root, corrected, uncorrected,
                old_errors, growth, growth_of_fatal, odd_counters, acs_of_a_switch_port,
-               acs_beside_the_path, numa, virtual, small_shm, documented]
+               acs_above_a_switch, counters_that_restart, acs_beside_the_path, numa,
+               virtual, small_shm, documented]
 ON_DIRECT = [healthy, no_links, acs_under_a_translating_iommu, acs_that_passes_through,
              acs_that_only_validates, not_root, odd_config, iommu_by_options,
              relaxed_ordering, small_bar, driver, forced_p2p, covered_shm, little_memory,

@@ -394,6 +394,15 @@ static bool is_lock(size_t at)
            at % world.slab_bytes == offsetof(struct ips_head, stuck_taken);
 }
 
+/* What a rank that waits shows the host now and then, for as long as it waits. */
+static bool is_look(size_t at)
+{
+    const size_t in = (at - world.slabs_bytes) % sizeof(struct ips_control);
+    return at >= world.slabs_bytes &&
+           (in - offsetof(struct ips_control, seen) < sizeof(((struct ips_control *)0)->seen) ||
+            in == offsetof(struct ips_control, looks));
+}
+
 /* What is known of the storer by its store. */
 static void sign(struct version *version, struct lane *self, bool release, bool line)
 {
@@ -430,8 +439,8 @@ static void store(struct atom *atom, uint64_t value, bool release)
     version->value = value;
     version->number = ++stores;
     sign(version, self, release, line);
-    if (same && is_lock(at))
-        return; /* in vain: nothing has changed for anyone */
+    if ((same && is_lock(at)) || is_look(at))
+        return; /* nothing has changed for anyone who waits */
     lanes_changed(at < world.slabs_bytes ? (uint32_t)(at / world.slab_bytes) : self->rank);
 }
 

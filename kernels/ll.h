@@ -13,6 +13,7 @@ struct ips_ll {
     static const uint32_t line_bytes = 16;
     static const uint32_t unit_bytes = IPS_LL_LINE_DATA;
     static const uint32_t credit_every = IPS_LL_SLOTS / 2;
+    static const bool joins = false;
 
     IPS_DEVICE uint32_t slot_data(uint32_t)
     {
@@ -46,6 +47,11 @@ struct ips_ll {
         }
         ips_wait_over(&ring->run, &wait);
         return v.x | (uint64_t)v.z << 32;
+    }
+
+    IPS_DEVICE void stage_both(const struct ips_ll *, struct ips_ring *,
+                               const struct ips_rest *, const struct ips_stage *)
+    {
     }
 
     IPS_DEVICE void stage(const struct ips_ll *, struct ips_ring *ring,

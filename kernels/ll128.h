@@ -18,6 +18,7 @@ struct ips_ll128 {
     static const uint32_t line_bytes = 128;
     static const uint32_t unit_bytes = IPS_LL128_LINE_DATA;
     static const uint32_t credit_every = IPS_LL128_SLOTS / 2;
+    static const bool joins = false;
 
     uint64_t key[2][4]; /* of this thread's four words; 0 for the guard's own words */
     uint64_t constant[2];
@@ -83,6 +84,11 @@ struct ips_ll128 {
         }
         ips_wait_over(&ring->run, &wait);
         return v;
+    }
+
+    IPS_DEVICE void stage_both(const struct ips_ll128 *, struct ips_ring *,
+                               const struct ips_rest *, const struct ips_stage *)
+    {
     }
 
     IPS_DEVICE void stage(const struct ips_ll128 *self, struct ips_ring *ring,

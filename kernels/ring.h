@@ -40,6 +40,13 @@ struct ips_stage {
     uint64_t recv_step, send_step;
 };
 
+/* The last stage of a piece, which waits for the first one of the next: receives into out. */
+struct ips_rest {
+    uint64_t offset;
+    uint32_t bytes;
+    bool there;
+};
+
 /* Thread 0: waits until the word has reached `step`. Acquires. */
 IPS_DEVICE uint64_t ips_wait_word(struct ips_ring *ring, const uint64_t *word, uint32_t kind,
                                   uint64_t step)
@@ -150,7 +157,9 @@ IPS_DEVICE void ips_ring_open(struct ips_ring *ring, const struct ips_allreduce_
  *   slot_data(nranks)  bytes of data that a slot holds
  *   unit_bytes   chunks begin at multiples of it
  *   credit_every steps between two credits, a divisor of its slots
- *   stage(protocol, ring, stage)  moves one chunk; all threads of the block call it */
+ *   stage(protocol, ring, stage)  moves one chunk; all threads of the block call it
+ *   joins        whether the last stage of a piece waits for the first one of the next:
+ *   stage_both(protocol, ring, rest, stage)  moves them together */
 template <class P>
 IPS_DEVICE void ips_ring_run(const struct ips_allreduce_args *args, const P *protocol)
 {
@@ -161,11 +170,21 @@ IPS_DEVICE void ips_ring_run(const struct ips_allreduce_args *args, const P *pro
     const uint64_t most = (uint64_t)(P::slot_data(n) / P::unit_bytes) * unit * n;
     uint64_t piece, end;
     ips_part_of(args, unit, &piece, &end);
+    struct ips_rest rest = {0, 0, false};
     for (; piece < end; piece += most) {
         const uint64_t elements = end - piece < most ? end - piece : most;
         const uint64_t chunk = ips_round_up((elements + n - 1) / n, unit);
         for (uint32_t j = 0; j < 2 * n - 1; j++) {
             const struct ips_stage stage = ips_stage_of(&ring, j, piece, elements, chunk);
+            if (P::joins && !stage.send && end - piece > most) {
+                rest = {stage.offset, stage.bytes, true};
+                continue;
+            }
+            if (P::joins && rest.there && !stage.recv) {
+                P::stage_both(protocol, &ring, &rest, &stage);
+                ips_post_credit(&ring, stage.recv_step);
+                continue;
+            }
             P::stage(protocol, &ring, &stage);
             if (stage.recv && stage.recv_step % P::credit_every == 0)
                 ips_post_credit(&ring, stage.recv_step);

@@ -19,32 +19,35 @@
 /* Bytes of a channel's inbox, for all ranks together: IPS_INBOX_BYTES of wire.h. */
 #define INBOX_BYTES (64 << 10)
 
-/* What a hop takes longer than LL's: the guards; two barriers, a fence and the filling of
- * a pipeline (docs/results.md: LL128 at 128 KB, Simple at 2 MB of 2, 4 and 8 ranks). */
-static const double hop_more[IPS_PROTOS] = {[IPS_LL128] = 0.3, [IPS_SIMPLE] = 1.5};
-
 /* us more for each block, which may begin later than the others, and for 512 threads'
  * barrier: small, but of two that take as long the one that needs less of the GPU is
  * better. */
 #define BLOCK_US 0.03
 #define THREADS_US 0.2
 
+/* clang-format off */
 static const struct ips_link_model links[IPS_LINKS] = {
-    /* docs/results.md, one H200 under MPS: LL of 2, 4 and 8 ranks (hop and base), LL128
-     * and Simple on 8 blocks (block rates). What all send together is what NCCL's ranks
-     * do: more was not shown. */
-    [IPS_LINK_SAME_GPU] = {{2.5, 1.0}, {1.25, 0.45}, 1.2, {13.0, 9.0, 12.0}, 230, 920, 1},
+    /* One H200 under MPS, 2, 4 and 8 ranks (docs/performance.md): base and hop as `ipcshim
+     * tune` fitted them; a block: LL and LL128 up to 256 KB of 2 ranks, Simple on 8; the
+     * rest from 64 MB on 16 blocks. */
+    [IPS_LINK_SAME_GPU] =
+        {{0.5, 1.1}, {1.5, 0.27}, {1.4, 1.7, 2.9}, {9.0, 4.5, 18.0}, 293, 1300, 1},
     /* Hop: 0.65 to 1.3 us are published for one write and its sight over PCIe switches
      * and root ports. Link: a Gen4 x16 slot with stores, 21 GB/s. Spread: writes to peers
      * below several root ports have been seen to fall to 7 to 60 % (Gen5, Broadcom and
      * Microchip switches): what is not known to be spared is taken for the worst. */
-    [IPS_LINK_PCIE] = {{4.0, 1.3}, {0.3, 0.2}, 1.3, {12.0, 8.0, 12.0}, 21, 0, 0.12},
-    /* docs/results.md, four H200: LL of 2 and 4 ranks; Simple on 8 blocks: 85 GB/s. */
-    [IPS_LINK_NVLINK] = {{5.0, 4.5}, {0.2, 0.2}, 1.2, {12.0, 8.0, 10.6}, 150, 0, 1},
-    /* One-shot LL through mapped host memory, two H200 with a Gen5 x16 link each: 4.8 us
-     * at 1 KB eager, 3.3 replayed, 26 at 256 KB. Stores and loads cross the link both. */
-    [IPS_LINK_HOST] = {{3.0, 1.5}, {0.3, 0.3}, 1.6, {8.0, 6.0, 10.0}, 22, 0, 0.8},
+    [IPS_LINK_PCIE] =
+        {{4.0, 1.3}, {0.3, 0.2}, {1.3, 1.6, 4.0}, {9.0, 4.5, 12.0}, 21, 0, 0.12},
+    /* Two H200 (docs/performance.md): as on one, Simple on 16 blocks. */
+    [IPS_LINK_NVLINK] =
+        {{1.9, 1.7}, {1.1, 0.3}, {1.4, 1.7, 2.9}, {9.0, 4.5, 15.3}, 245, 0, 1},
+    /* Two H200, each with a Gen5 x16 link (docs/performance.md): base and LL's hop as
+     * `ipcshim tune` fitted them; a block: LL and LL128 from 16 to 128 KB, Simple at 256 KB,
+     * each on 4 blocks, as Simple's hop; the link from 64 MB. Stores and loads cross it both. */
+    [IPS_LINK_HOST] =
+        {{2.8, 1.5}, {0.7, 0.32}, {1.6, 1.9, 6.1}, {3.5, 2.5, 12.3}, 31, 0, 0.8},
 };
+/* clang-format on */
 
 /* NCCL 2.30.7, us by size; between two sizes the time is taken to be linear. A size that
  * was not measured itself lies between its neighbours, on the low side. */
@@ -60,16 +63,15 @@ struct nccl_model {
 /* clang-format off */
 #define RANK_STEPS 3
 static const struct nccl_model nccl[IPS_LINKS][RANK_STEPS] = {
-    /* One H200, MPS, at most 16 CTAs: docs/results.md, and 2, 4 and 8 ranks from 1 KB to
-     * 64 MB on the same machine; the least of several runs. */
+    /* One H200, MPS, at most 16 CTAs: the least of several runs (docs/performance.md). */
     [IPS_LINK_SAME_GPU] =
         {
-            {2, 1, {{12.5, 12.5, 13.5, 14.8, 18, 37, 88, 249},
-                    {5.5, 6.4, 6.6, 7.5, 12.8, 33, 84, 245}}},
-            {4, 1, {{13, 14.4, 14.4, 15.6, 28, 68, 172, 430},
-                    {10.5, 11.5, 13, 14.5, 25, 64, 168, 425}}},
-            {8, 1, {{20, 25, 26, 31, 65, 167, 406, 973},
-                    {19, 20, 22, 23.7, 55, 160, 400, 965}}},
+            {2, 1, {{6.5, 6.9, 9.2, 9.8, 13.6, 35, 86, 246},
+                    {5.2, 6.3, 6.5, 7.4, 12.7, 33.8, 86, 245}}},
+            {4, 1, {{11.5, 12.6, 13.3, 13.6, 22.8, 62, 173, 428},
+                    {9.7, 11.8, 11.8, 12.4, 21.7, 61, 165, 420}}},
+            {8, 1, {{19.2, 23.7, 26, 27, 60.7, 163, 394, 960},
+                    {18.9, 19.4, 21.5, 22, 53.7, 157, 386, 951}}},
         },
     /* Estimated from the least that is published, on boxes with switches: 8.3 us with 2
      * ranks, 13 with 4, 24 with 8 for small messages; rates: what a Gen4 link carries. */
@@ -82,7 +84,7 @@ static const struct nccl_model nccl[IPS_LINKS][RANK_STEPS] = {
             {8, 0, {{21, 23, 25, 45, 95, 340, 1300, 5000},
                     {18, 20, 22, 43, 92, 330, 1280, 4950}}},
         },
-    /* docs/results.md, four H200; eight: estimated to take no less than four. */
+    /* Two and four H200 (2026-11-29); eight: estimated to take no less than four. */
     [IPS_LINK_NVLINK] =
         {
             {2, 1, {{7.4, 7.4, 8, 11, 19, 42, 95, 288},
@@ -97,8 +99,8 @@ static const struct nccl_model nccl[IPS_LINKS][RANK_STEPS] = {
      * for large ones. */
     [IPS_LINK_HOST] =
         {
-            {2, 1, {{12.3, 12.3, 16.4, 38, 66, 176, 641, 2493},
-                    {9.6, 10.7, 15.5, 34.5, 64, 172, 635, 2480}}},
+            {2, 1, {{10.1, 11.5, 16.2, 35.6, 64, 173, 636, 2485},
+                    {9.6, 10.7, 15.3, 34.4, 62.7, 172, 635, 2462}}},
             {4, 0, {{18, 20, 28, 55, 95, 260, 950, 3700},
                     {15, 17, 25, 50, 92, 255, 940, 3680}}},
             {8, 0, {{26, 28, 40, 70, 120, 310, 1100, 4300},
@@ -178,7 +180,7 @@ struct ips_times ips_model_times(const struct ips_link_model *m, unsigned ranks,
     const double rate = 1e3 * least(blocks, carried); /* bytes per us */
     const double hops = hops_of(variant, ranks) +
                         further_pieces(bytes, ranks, candidate) * hops_of(variant, ranks);
-    const double moved = hops * (m->hop + hop_more[ips_variant_proto(variant)]) +
+    const double moved = hops * m->hop[ips_variant_proto(variant)] +
                          candidate->channels * BLOCK_US +
                          candidate->threads / 512.0 * THREADS_US +
                          wire_part(variant, ranks) * (double)bytes / rate;

@@ -26,7 +26,9 @@ struct ips_link_model {
     double base[IPS_MODES]; /* us: launch, order event and end of a call, for no ranks */
     double per_rank[IPS_MODES]; /* us more for each rank: polls, and on one GPU launches
                                    that wait for each other */
-    double hop; /* us from a store to its sight, with the threads' barrier */
+    double hop[IPS_PROTOS]; /* us from a store to its sight: LL with the threads' barrier;
+                               LL128 with the guards; Simple with two barriers, a fence
+                               and the filling of a pipeline */
     double block[IPS_PROTOS]; /* GB/s of wire bytes that a block of 512 threads moves */
     double link;              /* GB/s that a rank sends while it receives as much, */
     double total;             /* and that all send together where they share it; or 0 */

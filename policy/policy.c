@@ -79,6 +79,14 @@ static struct ips_decision nccl(const char *reason)
     return (struct ips_decision){.route = IPS_ROUTE_NCCL, .reason = reason};
 }
 
+/* What the times of a plan were measured with, or is as fast: Simple has a fast way for the
+ * sums of these, and takes up to twice as long for all else. */
+static int is_common(int type, int op)
+{
+    return op == IPS_SUM &&
+           (type == IPS_FLOAT32 || type == IPS_FLOAT16 || type == IPS_BFLOAT16);
+}
+
 struct ips_decision ips_policy_decide(const struct ips_policy_plan *plan, uint64_t count,
                                       int type, int op)
 {
@@ -94,6 +102,9 @@ struct ips_decision ips_policy_decide(const struct ips_policy_plan *plan, uint64
         row++; /* the last one reaches to the end */
     if (row->variant == IPS_PLAN_NCCL)
         return nccl(ips_plan_why_text(row->why));
+    const int by_time = row->why == IPS_WHY_MODEL || row->why == IPS_WHY_TUNED;
+    if (by_time && row->variant == IPS_RING_SIMPLE && !is_common(type, op))
+        return nccl("not shown to be faster for this type and operation");
     return (struct ips_decision){.route = IPS_ROUTE_ENGINE,
                                  .variant = (enum ips_variant)row->variant,
                                  .channels = row->channels,

@@ -54,7 +54,8 @@ enum bench_hop {
     BENCH_HOP_UNKNOWN,
     BENCH_HOP_SAME_GPU,
     BENCH_HOP_PEER,
-    BENCH_HOP_STAGED
+    BENCH_HOP_STAGED,
+    BENCH_HOP_HOST
 };
 struct bench_place {
     int32_t ordinal, hop;

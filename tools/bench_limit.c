@@ -2,8 +2,11 @@
 /* What one rank knows of its machine, and the rate at which a copy engine moves bytes to
  * where the next rank of the ring has its memory: the yardstick for an AllReduce of the
  * same run. */
+#include <sys/mman.h>
 #include <time.h>
 
+#include "core/engine.h"
+#include "shim/settings.h"
 #include "tools/bench_rank.h"
 
 #define REAL_BYTES (256 << 20) /* more than any cache between the two holds */
@@ -63,6 +66,57 @@ static double copy_rate(struct bench_rank *r, gpu_ptr to, gpu_ptr from, size_t b
     return best;
 }
 
+/* GB/s each way of copies to host memory and back that run at the same time. */
+static double both_rate(struct bench_rank *r, const gpu_ptr host[2],
+                        const gpu_ptr memory[2], size_t bytes, gpu_stream other)
+{
+    const struct ips_gpu_api *gpu = r->device.gpu;
+    double best = 0;
+    for (unsigned i = 0; i < TIMINGS + 1; i++) {
+        double start = now_s();
+        for (unsigned copy = 0; copy < COPIES; copy++)
+            if (r->device.cuMemcpyAsync(host[0], memory[0], bytes, r->stream) ||
+                r->device.cuMemcpyAsync(memory[1], host[1], bytes, other))
+                return 0;
+        if (gpu->cuStreamSynchronize(r->stream) || gpu->cuStreamSynchronize(other))
+            return 0;
+        double rate = COPIES * (double)bytes / (now_s() - start) * 1e-9;
+        if (i && rate > best)
+            best = rate;
+    }
+    return best;
+}
+
+/* What crosses the link where the mailboxes lie in host memory. */
+static void measure_host(struct bench_rank *r)
+{
+    const struct ips_gpu_api *gpu = r->device.gpu;
+    struct bench_place *place = &r->page->places[r->rank];
+    const size_t bytes = (r->page->options.simulated ? SIM_BYTES : REAL_BYTES) / 2;
+    gpu_ptr memory = 0, mapped = 0;
+    gpu_stream other = NULL;
+    void *host = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (host == MAP_FAILED)
+        return;
+    if (!gpu->cuMemHostRegister(host, 2 * bytes, GPU_HOST_PORTABLE | GPU_HOST_DEVICEMAP)) {
+        if (!gpu->cuMemHostGetDevicePointer(&mapped, host, 0) &&
+            !gpu->cuMemAlloc(&memory, 2 * bytes) &&
+            !gpu->cuStreamCreate(&other, GPU_STREAM_NON_BLOCKING)) {
+            place->hop = BENCH_HOP_HOST;
+            place->copy_gb_s =
+                both_rate(r, (gpu_ptr[]){mapped, mapped + bytes},
+                          (gpu_ptr[]){memory, memory + bytes}, bytes, other);
+        }
+        if (other)
+            gpu->cuStreamDestroy(other);
+        if (memory)
+            gpu->cuMemFree(memory);
+        gpu->cuMemHostUnregister(host);
+    }
+    munmap(host, 2 * bytes);
+}
+
 static void measure_hop(struct bench_rank *r)
 {
     const struct ips_gpu_api *gpu = r->device.gpu;
@@ -108,7 +162,8 @@ int bench_look_around(struct bench_rank *r)
     }
     for (unsigned turn = 0; turn < page->sync.nranks; turn++) {
         if (turn == r->rank && page->options.measure_limit)
-            measure_hop(r);
+            (ips_settings()->transport == IPS_TRANSPORT_HOST ? measure_host
+                                                             : measure_hop)(r);
         if (fleet_barrier(&page->sync))
             return -1;
     }

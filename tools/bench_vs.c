@@ -26,6 +26,8 @@ struct bench_limit bench_limit_of(const struct bench_page *page)
     }
     if (first->hop == BENCH_HOP_SAME_GPU)
         limit.kind = "copy within the memory of the one GPU";
+    else if (first->hop == BENCH_HOP_HOST)
+        limit.kind = "copies to and from host memory at once, each way";
     else if (first->hop == BENCH_HOP_PEER)
         limit.kind = "peer copy one way, slowest hop of the ring";
     else

@@ -121,10 +121,10 @@ static void write_fits(FILE *out, const struct ips_tuned *const *tuned, unsigned
             continue;
         fprintf(
             out,
-            "# model of %s: {{%.2f, %.2f}, {%.2f, %.2f}, %.2f, {%.1f, %.1f, %.1f}, %.0f, "
-            "%.0f, %.2f}, off by %.2f\n",
+            "# model of %s: {{%.2f, %.2f}, {%.2f, %.2f}, {%.2f, %.2f, %.2f}, "
+            "{%.1f, %.1f, %.1f}, %.0f, %.0f, %.2f}, off by %.2f\n",
             ips_link_name(link), m.base[0], m.base[1], m.per_rank[0], m.per_rank[1],
-            m.hop, m.block[0], m.block[1], m.block[2], m.link, m.total, m.spread, off);
+            m.hop[0], m.hop[1], m.hop[2], m.block[0], m.block[1], m.block[2], m.link, m.total, m.spread, off);
     }
 }
 

@@ -39,7 +39,7 @@ struct batch {
     struct tune_rank *rank;
     const struct side *side;
     uint64_t bytes;
-    unsigned calls;
+    unsigned calls, times; /* as many calls, as many times */
 };
 
 static double now_us(void)
@@ -91,11 +91,12 @@ static int time_batch(struct batch *b, gpu_graph_exec graph, double *ret_us)
     if (fleet_barrier(&r->page->sync))
         return -1;
     const double start = now_us();
-    if (graph ? r->device.cuGraphLaunch(graph, r->stream) != GPU_SUCCESS : enqueue(b))
-        return -1;
+    for (unsigned i = 0; i < b->times; i++)
+        if (graph ? r->device.cuGraphLaunch(graph, r->stream) != GPU_SUCCESS : enqueue(b))
+            return -1;
     if (device_wait(&r->device, r->stream, r->page->options.wait_s))
         return -1;
-    *ret_us = (now_us() - start) / b->calls;
+    *ret_us = (now_us() - start) / (b->calls * b->times);
     return 0;
 }
 
@@ -152,7 +153,7 @@ static unsigned calls_for(const struct tune_options *o, double us)
 static int prepare(struct tune_rank *r, struct side *side, uint64_t bytes,
                    double *best_us)
 {
-    struct batch b = {r, side, bytes, 1};
+    struct batch b = {r, side, bytes, 1, 1};
     struct tune_slot own = {.flag = 0}, all;
     double us;
     if (run_checked(&b, side, NULL, &us) || time_batch(&b, NULL, &own.us[0]) ||
@@ -171,9 +172,13 @@ static int prepare(struct tune_rank *r, struct side *side, uint64_t bytes,
     return run_checked(&b, side, side->graph, &us);
 }
 
+/* A timing in the rounds after the first is so many times as long: what the ranks' start takes
+ * weighs on a short one, and more on NCCL's, whose launch takes the host longer. */
+#define LONGER 4
+
 static int run_side(struct tune_rank *r, struct side *side, uint64_t bytes)
 {
-    struct batch b = {r, side, bytes, side->calls};
+    struct batch b = {r, side, bytes, side->calls, side->rounds ? LONGER : 1};
     struct tune_slot own = {.flag = 0}, all;
     if (time_batch(&b, NULL, &own.us[IPS_MODE_EAGER]) ||
         time_batch(&b, side->graph, &own.us[IPS_MODE_GRAPH]) || tune_agree(r, &own, &all))
@@ -190,14 +195,16 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Of all rounds but the first, where there are more. */
 static struct ips_times median(const struct side *side)
 {
+    const unsigned first = side->rounds > 1, count = side->rounds - first;
     struct ips_times times;
     for (int mode = 0; mode < IPS_MODES; mode++) {
         double sorted[MOST_ROUNDS];
-        memcpy(sorted, side->us[mode], sizeof sorted);
-        qsort(sorted, side->rounds, sizeof *sorted, by_value);
-        times.us[mode] = sorted[side->rounds / 2];
+        memcpy(sorted, side->us[mode] + first, count * sizeof *sorted);
+        qsort(sorted, count, sizeof *sorted, by_value);
+        times.us[mode] = sorted[count / 2];
     }
     return times;
 }

@@ -27,6 +27,9 @@ import sys
 import tempfile
 import time
 
+# The engine's kernels, as IPCSHIM_ALGO and IPCSHIM_PROTO name them.
+KERNELS = [("ring", "LL"), ("ring", "LL128"), ("ring", "Simple"), ("oneshot", "LL"),
+           ("oneshot", "LL128"), ("twoshot", "LL"), ("twoshot", "LL128")]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = pathlib.Path(os.environ.get("OUT") or tempfile.mkdtemp(prefix="ipcshim-gpu-"))
 RESULTS = []
@@ -40,6 +43,10 @@ def environment(**extra):
         env["LD_LIBRARY_PATH"] = env["NCCL_LIB_DIR"] + ":" + env.get("LD_LIBRARY_PATH", "")
     env.update(extra)
     return env
+
+
+def forced(kernel):
+    return dict(zip(("IPCSHIM_ALGO", "IPCSHIM_PROTO"), kernel))
 
 
 def report(name, verdict, detail=""):
@@ -134,13 +141,13 @@ def benches(ipcshim):
               str(OUT / f"bench-{ranks}.json"), "--max", "64M", "--factor", "4")
     bench("bench 4 ranks, graph", ipcshim, "--ranks", "4", "--graph", "--max", "16M",
           "--factor", "8")
-    for proto in ("LL", "LL128", "Simple"):
+    for kernel in KERNELS:
         for ranks in (2, 3, 8):
-            bench(f"bench {proto}, {ranks} ranks, all types and ops", ipcshim, "--ranks",
-                  str(ranks), "--types", "all", "--ops", "all", "--sizes",
+            bench(f"bench {' '.join(kernel)}, {ranks} ranks, all types and ops", ipcshim,
+                  "--ranks", str(ranks), "--types", "all", "--ops", "all", "--sizes",
                   "8,1000,300K,3M", "--iters", "1", "--samples", "1", "--warmup", "0",
                   "--no-nccl", "--offset-elems", "1" if ranks == 3 else "0",
-                  IPCSHIM_PROTO=proto)
+                  **forced(kernel))
 
 
 def nccl_tests(shim):
@@ -152,8 +159,8 @@ def nccl_tests(shim):
     few = ["-b", "1000", "-e", "2M", "-f", "45", "-n", "1", "-w", "0", "-c", "1", "-o", "all",
            "-d", "all"]
     cases = [(f"{n} ranks", n, whole, {}) for n in (2, 4, 8)]
-    cases += [(f"{p}, {n} ranks", n, whole, {"IPCSHIM_PROTO": p})
-              for p in ("LL", "LL128", "Simple") for n in (2, 4, 8)]
+    cases += [(f"{' '.join(k)}, {n} ranks", n, whole, forced(k))
+              for k in KERNELS for n in (2, 4, 8)]
     cases += [("all types and ops, 2 ranks", 2, few, {}),
               ("all types and ops, 8 ranks", 8, few, {}),
               ("4 ranks, graphs", 4, whole + ["-G", "2"], {}),
@@ -198,14 +205,15 @@ def links(ipcshim, shim):
               "--json", str(OUT / f"bench-{ranks}-gpus.json"), "--max", "64M", "--factor", "4")
         bench(f"bench {ranks} ranks on {ranks} GPUs, graph", ipcshim, "--ranks", str(ranks),
               "--graph", "--max", "64M", "--factor", "8")
-        for proto in ("LL", "LL128", "Simple"):
-            bench(f"bench {proto}, {ranks} GPUs, all types and ops", ipcshim, "--ranks",
+        for transport, kernel in itertools.product(("ipc", "host"), KERNELS):
+            name = f"{transport}, {' '.join(kernel)}, {ranks} GPUs"
+            env = {"IPCSHIM_TRANSPORT": transport, **forced(kernel)}
+            bench(f"bench {name}, all types and ops", ipcshim, "--ranks",
                   str(ranks), "--types", "all", "--ops", "all", "--sizes", "8,1000,300K,3M",
                   "--iters", "1", "--samples", "1", "--warmup", "0", "--no-nccl",
-                  IPCSHIM_PROTO=proto)
+                  **env)
             if os.environ.get("ALL_REDUCE_PERF"):
-                nccl_test(shim, f"nccl-tests {proto}, {ranks} GPUs", ranks, whole, "engine",
-                          {"IPCSHIM_PROTO": proto})
+                nccl_test(shim, f"nccl-tests {name}", ranks, whole, "engine", env)
         if os.environ.get("ALL_REDUCE_PERF"):
             nccl_test(shim, f"nccl-tests, {ranks} GPUs, default links", ranks, whole,
                       "nccl", {"IPCSHIM_LINKS": "pcie"})
@@ -247,15 +255,14 @@ def sanitizer(ipcshim):
     if not tool:
         report("compute-sanitizer", "SKIP", "not installed")
         return
-    for check, proto in itertools.product(("memcheck", "synccheck"),
-                                          ("LL", "LL128", "Simple")):
-        name = f"compute-sanitizer {check}, {proto}"
+    for check, kernel in itertools.product(("memcheck", "synccheck"), KERNELS):
+        name = f"compute-sanitizer {check}, {' '.join(kernel)}"
         text = run(name, [tool, "--tool", check, "--target-processes", "all",
                           "--report-api-errors", "no",
                           "--error-exitcode", "9", ipcshim, "bench", "--device", "gpu",
                           "--ranks", "2", "--sizes", "8,1000,200K", "--iters", "1",
                           "--warmup", "0", "--samples", "1", "--no-nccl"],
-                   environment(IPCSHIM_PROTO=proto), 240)
+                   environment(**forced(kernel)), 240)
         if text is not None:
             clean = "ERROR SUMMARY: 0 errors" in text and " ok " in text
             report(name, "ok" if clean else "FAIL",

@@ -199,8 +199,9 @@ def killed_in_set_up(ranks, victim, fault=None, env=None, reserve=None):
     """The others decline soon and go on; then they leave the dead rank behind."""
     rest = faults.digits(set(range(ranks)) - {victim})
     script = f"comm A\n@{victim} die\n@{rest} abort A\nremake B {rest}\nsum comm=B\n"
-    env = dict(env or {}, LD_PRELOAD=f"{h.SHIM}:{MEDDLER}")
-    its = {"SIMGPU_FAIL": fault} if fault else {"IPS_RESERVE": reserve}
+    env = env or {}
+    its = {"SIMGPU_FAIL": fault} if fault else {"LD_PRELOAD": f"{h.SHIM}:{MEDDLER}",
+                                                "IPS_RESERVE": reserve}
     result = faults.run(script, ranks, env, rank_env={victim: its})
     faults.expect_ends(result, [int(r) for r in rest], 137)
     h.expect(not any("dies" in line for line in result.stdout), "too late", result)

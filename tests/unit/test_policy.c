@@ -491,9 +491,36 @@ static void test_long_texts(void)
                           reason) == IPS_TUNED_DAMAGED);
 }
 
+/* By its time, Simple takes only what it was timed with; all that is asked for, always. */
+static void test_uncommon(void)
+{
+    const uint64_t bytes = 16 << 20;
+    const struct ips_policy_settings *const settings[] = {&ips_policy_defaults,
+                                                          &(struct ips_policy_settings){
+        .algo = IPS_RING, .proto = IPS_SIMPLE, .max_channels = 16, .max_bytes = UINT64_MAX}};
+    for (int forced = 0; forced < 2; forced++) {
+        const struct ips_policy_plan plan =
+            plan_of(settings[forced], 8, IPS_LINK_SAME_GPU, NULL);
+        for (int type = 0; type < IPS_TYPES; type++)
+            for (int op = 0; op < IPS_OPS; op++) {
+                const int common = op == IPS_SUM && (type == IPS_FLOAT32 ||
+                                                     type == IPS_FLOAT16 ||
+                                                     type == IPS_BFLOAT16);
+                struct ips_decision d = ips_policy_decide(
+                    &plan, bytes / ips_type_bytes(type), type, op);
+                CHECK((d.route == IPS_ROUTE_ENGINE) == (common || forced), "%d %d", type,
+                      op);
+                CHECK(d.route == IPS_ROUTE_ENGINE || strstr(d.reason, "type"));
+                d = ips_policy_decide(&plan, 1024 / ips_type_bytes(type), type, op);
+                CHECK(d.route == IPS_ROUTE_ENGINE, "%d %d", type, op);
+            }
+    }
+}
+
 int main(void)
 {
     test_asked();
+    test_uncommon();
     test_ranks();
     test_types_and_counts();
     test_forced();

@@ -21,6 +21,18 @@
 /* Takes part in ips_ring_run as a protocol of P's geometry that only writes down stages. */
 template <class P> struct recorder {
     static const uint32_t id = P::id;
+    static const bool joins = P::joins;
+    IPS_DEVICE void stage_both(const recorder *self, struct ips_ring *,
+                               const struct ips_rest *last, const struct ips_stage *first)
+    {
+        struct ips_stage received = *first;
+        received.offset = last->offset;
+        received.bytes = last->bytes;
+        received.recv = received.copy = true;
+        received.send = false;
+        self->stages->push_back(received);
+        self->stages->push_back(*first);
+    }
     IPS_DEVICE uint32_t slot_data(uint32_t nranks)
     {
         return P::slot_data(nranks);

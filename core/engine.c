@@ -51,7 +51,7 @@ int ips_engine_error(const struct ips_engine *engine)
     return __atomic_load_n(&engine->error, __ATOMIC_ACQUIRE);
 }
 
-static int launch(struct ips_engine *engine, const struct ips_allreduce *call)
+static int launch(struct ips_engine *engine, const struct ips_allreduce *call, int captured)
 {
     const int n = engine->segment.nranks;
     const unsigned channels =
@@ -69,6 +69,7 @@ static int launch(struct ips_engine *engine, const struct ips_allreduce *call)
         .op = call->op,
         .counter = ips_counter_of(call->variant, call->count * element),
         .element = element,
+        .captured = captured != 0,
     };
     for (int position = 0; position < n; position++) {
         args.mailbox[position] = (void *)(uintptr_t)engine->slab.mailbox[position];
@@ -88,7 +89,7 @@ static int enqueue(struct ips_engine *engine, const struct ips_allreduce *call,
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;
     if (ips_order_begin(&engine->order, gpu, call->stream, ret_captured) ||
-        launch(engine, call))
+        launch(engine, call, *ret_captured))
         return -EINVAL;
     engine->captured |= *ret_captured;
     if (ips_order_end(&engine->order, gpu, call->stream, *ret_captured))

@@ -149,8 +149,9 @@ enum ips_link ips_engine_link(const struct ips_engine *engine);
  * ranks on one GPU run at once. */
 unsigned ips_engine_channels(const struct ips_engine *engine);
 
-/* Completed executions by variant and size class, as the device counted them: index
- * variant * IPS_SIZE_CLASSES + floor(log2(bytes)). ret_counts[IPS_COUNTERS]. */
+/* Completed executions of captured calls (replays of graphs) by variant and size class, as
+ * the device counted them: index variant * IPS_SIZE_CLASSES + floor(log2(bytes)).
+ * ret_counts[IPS_COUNTERS]. */
 void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts);
 
 /* Waits for this rank's enqueued calls (not for peers beyond those), closes the peers'

@@ -55,41 +55,65 @@ static const struct ips_control *control_of(const struct ips_segment *segment, i
     return ips_segment_control(segment, segment->slot_of[rank]);
 }
 
-/* The device writes it in two halves of 8 bytes. */
-static void read_call(const struct ips_call *call, struct ips_call *ret_call)
+/* Whether there is a note, whole: the device writes it in two halves of 8 bytes, neither of
+ * which is 0 in a note. */
+static int read_note(const struct ips_note *note, struct ips_call *ret_call)
 {
     uint64_t half[2];
     for (int i = 0; i < 2; i++)
-        half[i] = __atomic_load_n((const uint64_t *)call + i, __ATOMIC_ACQUIRE);
+        half[i] = __atomic_load_n((const uint64_t *)note + i, __ATOMIC_ACQUIRE);
     memcpy(ret_call, half, sizeof *ret_call);
+    ret_call->count &= (1ull << IPS_NOTE_COUNT_BITS) - 1;
+    return ret_call->number && ret_call->count &&
+           half[0] >> IPS_NOTE_COUNT_BITS == (ret_call->number & 0xffff);
 }
 
-/* The rank's call of that number, if it is in it or has done it lately. */
+/* Calls that the rank has done, as far as this one knows: those that it shows all hosts,
+ * and what this rank's device has seen of it, which is as old as its last wait, so that
+ * only counts while it waits. At ret_calls[2 * IPS_CALL_HISTORY], in no order; how many. */
+static int notes_of(const struct ips_segment *segment, int rank,
+                    struct ips_call *ret_calls)
+{
+    const struct ips_control *mine = control_of(segment, segment->rank);
+    const struct ips_control *theirs = control_of(segment, rank);
+    struct ips_stuck stuck;
+    const int waits = ips_report_read(mine, &stuck);
+    int count = 0;
+    for (int i = 0; i < IPS_CALL_HISTORY; i++) {
+        count += read_note(&theirs->history[i], &ret_calls[count]);
+        count += waits && read_note(&mine->seen[rank][i], &ret_calls[count]);
+    }
+    return count;
+}
+
+/* The rank's call of that number, if it is known that it is in it or has done it lately. */
 static int find_call(const struct ips_segment *segment, int rank, uint32_t number,
                      struct ips_call *ret_call)
 {
-    const struct ips_control *control = control_of(segment, rank);
     struct ips_stuck stuck;
-    if (ips_report_read(control, &stuck) && stuck.call.number == number) {
+    if (ips_report_read(control_of(segment, rank), &stuck) &&
+        stuck.call.number == number) {
         *ret_call = stuck.call;
         return 1;
     }
-    const struct ips_call *done = &control->history[number % IPS_CALL_HISTORY];
-    struct ips_call again;
-    read_call(done, ret_call);
-    read_call(done, &again);
-    return number && ret_call->number == number &&
-           !memcmp(ret_call, &again, sizeof again);
+    struct ips_call calls[2 * IPS_CALL_HISTORY];
+    for (int i = notes_of(segment, rank, calls); i-- > 0;)
+        if (calls[i].number == number) {
+            *ret_call = calls[i];
+            return 1;
+        }
+    return 0;
 }
 
-/* Number of the last call that the rank's first channel has done. */
+/* Number of the last call that the rank's first channel is known to have done. */
 static uint32_t done_by(const struct ips_segment *segment, int rank)
 {
-    const struct ips_control *control = control_of(segment, rank);
-    uint32_t last = control->history[0].number;
-    for (int i = 1; i < IPS_CALL_HISTORY; i++)
-        if ((int32_t)(control->history[i].number - last) > 0)
-            last = control->history[i].number;
+    struct ips_call calls[2 * IPS_CALL_HISTORY];
+    const int count = notes_of(segment, rank, calls);
+    uint32_t last = count ? calls[0].number : 0;
+    for (int i = 1; i < count; i++)
+        if ((int32_t)(calls[i].number - last) > 0)
+            last = calls[i].number;
     return last;
 }
 
@@ -97,7 +121,7 @@ int ips_report_last(const struct ips_segment *segment, struct ips_stuck *ret_stu
 {
     const uint32_t number = done_by(segment, segment->rank);
     *ret_stuck = (struct ips_stuck){0};
-    return find_call(segment, segment->rank, number, &ret_stuck->call);
+    return number && find_call(segment, segment->rank, number, &ret_stuck->call);
 }
 
 static void add_call(struct text *text, const struct ips_call *call)

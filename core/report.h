@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the control pages and records of a communicator's ranks say about a wait: pure
- * functions of them, of /proc and of the time. All of it was written by other processes:
- * ranks, kinds and texts are checked before they are used. ret_reason has
- * IPS_REASON_BYTES, and is written where a function says so. */
+ * functions of them, of /proc and of the time. What a rank has done, its own page tells of
+ * few calls; the rest is what the device of a rank that waits has seen. All of it was
+ * written by other processes: ranks, kinds and texts are checked before they are used.
+ * ret_reason has IPS_REASON_BYTES, and is written where a function says so. */
 #ifndef IPS_CORE_REPORT_H
 #define IPS_CORE_REPORT_H
 
@@ -26,7 +27,8 @@ int ips_report_gone(const struct ips_segment *segment, const struct ips_stuck *s
 int ips_report_mismatch(const struct ips_segment *segment, const struct ips_stuck *stuck,
                         char *ret_reason);
 
-/* This rank's last call that is done, as if it waited in it. Whether there is one. */
+/* This rank's last call that is done and shown to the hosts, as if it waited in it. Whether
+ * there is one. */
 int ips_report_last(const struct ips_segment *segment, struct ips_stuck *ret_stuck);
 
 /* One line on who waits for whom, who is behind and how far all are; from one of the

@@ -19,6 +19,8 @@
 /* A peer that has left, gracefully or not, may have done its part before: only a wait
  * that goes on for this long after that is hopeless. */
 #define HOPELESS_NS 300000000ull
+/* The device tells whether it had, every IPS_NOTICE_NS; if it does not, so be it. */
+#define UNSEEN_NS 2000000000ull
 #define COMPARE_NS 1000000000ull
 #define SECOND_NS 1000000000ull
 
@@ -90,12 +92,17 @@ static int find_gone(struct ips_engine *engine, const struct ips_stuck *stuck,
         watch->gone_ns = 0;
         return 0;
     }
-    if (!watch->gone_ns)
+    const uint64_t looks =
+        __atomic_load_n(&engine->slab.control->looks, __ATOMIC_ACQUIRE);
+    if (!watch->gone_ns) {
         watch->gone_ns = now;
+        watch->gone_looks = looks;
+    }
     const uint64_t gone_ns = now - watch->gone_ns;
-    return gone_ns < HOPELESS_NS
-               ? 0
-               : ips_report_gone(&engine->segment, stuck, gone_ns, ret_reason);
+    const int seen = looks - watch->gone_looks >= 2; /* one may have begun before */
+    if (gone_ns < HOPELESS_NS || (!seen && gone_ns < UNSEEN_NS))
+        return 0;
+    return ips_report_gone(&engine->segment, stuck, gone_ns, ret_reason);
 }
 
 /* A wait that can't end, for a reason that is known. */

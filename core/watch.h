@@ -19,6 +19,7 @@ struct ips_watch {
     uint64_t since_ns; /* that wait began */
     int reported;
     uint64_t gone_ns; /* a peer was first seen to have left, in that wait; or 0 */
+    uint64_t gone_looks; /* of the device at the peers, until then */
     int differed;     /* done calls seemed to differ at the last look */
     struct ips_pulse {
         uint32_t beats;

@@ -28,6 +28,9 @@ struct ips_ring_shared {
     uint64_t dead; /* thread 0 saw the abort word */
 };
 
+static_assert(sizeof(struct ips_ring_shared) + sizeof(struct ips_run_numbers) <=
+                  IPS_SHARED_BYTES, "both fit");
+
 /* One stage: a chunk, and what happens to it. */
 struct ips_stage {
     uint64_t offset; /* bytes into the message */

@@ -13,27 +13,37 @@
 #define IPS_POLLS_PER_LOOK 512
 #endif
 
+struct ips_run_numbers {
+    uint64_t call;  /* the call's */
+    uint64_t count; /* block 0, of a captured call: executions like it before */
+};
+
 struct ips_run {
     const struct ips_allreduce_args *args;
     struct ips_buffer in, out;
     uint32_t variant;
     bool dead; /* this thread saw the abort word: it moves no more data */
-    uint64_t number, count; /* of thread 0: the call's number; block 0: calls done like it */
+    struct ips_run_numbers numbers; /* of thread 0, until the call has begun */
 };
 
 struct ips_wait {
     uint32_t polls;
     uint32_t told; /* 1 + the peer in the record that this thread has written, or 0 */
-    uint64_t since;
+    uint64_t since; /* the first look, or the last word to the host */
 };
 
-/* This block's channel in the mailbox of the rank at a position. */
+/* The mailbox of the rank at a position. */
+IPS_DEVICE struct ips_mailbox *ips_mailbox_of(const struct ips_allreduce_args *args,
+                                              uint32_t position)
+{
+    return (struct ips_mailbox *)args->mailbox[position];
+}
+
+/* This block's channel in it. */
 IPS_DEVICE struct ips_channel *ips_channel_of(const struct ips_allreduce_args *args,
                                               uint32_t position)
 {
-    return (struct ips_channel *)((char *)args->mailbox[position] +
-                                  sizeof(struct ips_mailbox)) +
-           ips_block();
+    return (struct ips_channel *)(ips_mailbox_of(args, position) + 1) + ips_block();
 }
 
 /* The number of completed steps of this block's channel. */
@@ -49,6 +59,15 @@ IPS_DEVICE struct ips_v4 ips_describe(const struct ips_allreduce_args *args,
     struct ips_v4 v = {(uint32_t)args->count, (uint32_t)(args->count >> 32),
                        (uint32_t)number,
                        args->type | args->op << 8 | variant << 16 | ips_blocks() << 24};
+    return v;
+}
+
+/* The same for a history: see struct ips_note. */
+IPS_DEVICE struct ips_v4 ips_note(const struct ips_allreduce_args *args, uint32_t variant,
+                                  uint64_t number)
+{
+    struct ips_v4 v = ips_describe(args, variant, number);
+    v.y = (v.y & 0xffff) | (uint32_t)number << 16;
     return v;
 }
 
@@ -78,6 +97,24 @@ IPS_DEVICE_CALL void ips_report_over(const struct ips_allreduce_args *args)
     ips_st_release(&args->head->stuck_taken, 0);
 }
 
+/* Shows the host what all ranks have done last, as far as their histories tell by now. Reads
+ * over the links; only the thread whose record stands does it. The host tells halves of two
+ * calls apart. */
+IPS_DEVICE_CALL void ips_look_around(const struct ips_allreduce_args *args)
+{
+    for (uint32_t p = 0; p < args->nranks; p++) {
+        IPS_UNROLL
+        for (uint32_t i = 0; i < IPS_CALL_HISTORY; i++) {
+            const uint64_t *half = (const uint64_t *)&ips_mailbox_of(args, p)->history[i];
+            const uint64_t low = ips_ld_relaxed(half), high = ips_ld_relaxed(half + 1);
+            const struct ips_v4 v = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high,
+                                     (uint32_t)(high >> 32)};
+            ips_st16(&args->control->seen[args->peer[p]][i], v);
+        }
+    }
+    ips_st_release(&args->control->looks, ++args->head->looks);
+}
+
 /* Every wait ends with it. */
 IPS_DEVICE void ips_wait_over(const struct ips_run *run, const struct ips_wait *wait)
 {
@@ -101,9 +138,15 @@ IPS_DEVICE void ips_poll_failed(struct ips_run *run, struct ips_wait *wait, uint
     const uint64_t now = ips_clock_ns();
     if (!wait->since)
         wait->since = now;
-    else if (wait->told != peer + 1 && now - wait->since > IPS_NOTICE_NS) {
-        ips_wait_over(run, wait);
-        wait->told = ips_report(run->args, run->variant, kind, peer, step, seen) ? peer + 1 : 0;
+    else if (now - wait->since > IPS_NOTICE_NS) {
+        wait->since = now;
+        if (wait->told != peer + 1) {
+            ips_wait_over(run, wait);
+            wait->told =
+                ips_report(run->args, run->variant, kind, peer, step, seen) ? peer + 1 : 0;
+        }
+        if (wait->told)
+            ips_look_around(run->args);
     }
 }
 
@@ -150,36 +193,56 @@ IPS_DEVICE void ips_run_open(struct ips_run *run, const struct ips_allreduce_arg
     run->out = ips_buffer_of(args->out, args->element);
     run->variant = variant;
     run->dead = false;
-    run->number = run->count = 0;
+    run->numbers.call = run->numbers.count = 0;
     if (ips_thread() != 0)
         return;
-    run->number = ips_ld_relaxed(&args->head->call) + 1;
-    if (ips_block() == 0)
-        run->count = args->head->count[args->counter];
+    run->numbers.call = ips_ld_relaxed(&args->head->call) + 1;
+    if (ips_block() == 0 && args->captured)
+        run->numbers.count = args->head->count[args->counter];
+}
+
+/* What the block shares ends with it. Between begin and close, registers are for others. */
+IPS_DEVICE struct ips_run_numbers *ips_run_kept(void)
+{
+    return (struct ips_run_numbers *)((char *)ips_shared() + IPS_SHARED_BYTES) - 1;
 }
 
 /* The call has its number, for reports. Block 0 starts no later than the others, as far as
  * matters. */
 IPS_DEVICE void ips_run_begin(const struct ips_run *run)
 {
-    if (ips_thread() == 0 && ips_block() == 0)
-        ips_st_relaxed(&run->args->head->call, run->number);
+    if (ips_thread() != 0 || ips_block() != 0)
+        return;
+    *ips_run_kept() = run->numbers;
+    ips_st_relaxed(&run->args->head->call, run->numbers.call);
 }
 
-/* Stores the step count for the next call, of this kernel or a replay, and counts this one.
- * The last step has ended in all threads of the block. The host needs no order here. */
+/* The call is done. Host memory is stored to only where the host can't do without. It needs
+ * no order here. */
+IPS_DEVICE void ips_run_note(const struct ips_run *run)
+{
+    const struct ips_allreduce_args *args = run->args;
+    const struct ips_run_numbers numbers = *ips_run_kept();
+    const uint32_t number = (uint32_t)numbers.call;
+    const struct ips_v4 note = ips_note(args, run->variant, numbers.call);
+    ips_st16(&ips_mailbox_of(args, args->rank)->history[number % IPS_CALL_HISTORY], note);
+    if (ips_call_shown(number, args->captured))
+        ips_st16(&args->control->history[ips_shown_at(number)], note);
+    if (!args->captured)
+        return;
+    args->head->count[args->counter] = numbers.count + 1;
+    ips_st_relaxed(&args->control->count[args->counter], numbers.count + 1);
+}
+
+/* Stores the step count for the next call, of this kernel or a replay. The last step has ended
+ * in all threads of the block. */
 IPS_DEVICE void ips_run_close(const struct ips_run *run, uint64_t step)
 {
     if (ips_thread() != 0 || run->dead)
         return;
     *ips_step_of(run->args, run->variant) = step;
-    if (ips_block() != 0)
-        return;
-    const uint32_t counter = run->args->counter;
-    run->args->head->count[counter] = run->count + 1;
-    ips_st_relaxed(&run->args->control->count[counter], run->count + 1);
-    ips_st16(&run->args->control->history[run->number % IPS_CALL_HISTORY],
-             ips_describe(run->args, run->variant, run->number));
+    if (ips_block() == 0)
+        ips_run_note(run);
 }
 
 #endif

@@ -27,7 +27,7 @@
 
 /* Bumped with every change of this file: checked against the loaded module and between the
  * ranks' records. */
-#define IPS_WIRE_VERSION 3
+#define IPS_WIRE_VERSION 4
 
 /* LL: 16-byte lines, 8 data bytes, each 4 of them followed by the low bits of the step. A
  * build may narrow the flag, and all slots, so that tests live in their wrap. */
@@ -103,8 +103,8 @@ struct ips_guard_keys {
     uint64_t key[2][IPS_GUARD_WORDS + 2]; /* [..][0] is the constant; the last is unused */
 };
 
-/* Executions of the kernels are counted by variant and by size class (floor of log2 of the
- * bytes), so that replays of captured calls are seen without the host's help. */
+/* Executions of captured calls are counted by variant and by size class (floor of log2 of the
+ * bytes), so that replays are seen without the host's help. */
 #define IPS_SIZE_CLASSES 48
 #define IPS_COUNTERS (IPS_VARIANTS * IPS_SIZE_CLASSES)
 static inline unsigned ips_size_class(uint64_t bytes)
@@ -129,21 +129,14 @@ struct ips_probe_box {
 struct ips_head {
     uint64_t step[IPS_SEQUENCES][IPS_MAX_CHANNELS]; /* last completed step */
     uint64_t call; /* number of the last call that has begun, from 1 on */
-    uint64_t count[IPS_COUNTERS];
+    uint64_t count[IPS_COUNTERS]; /* executions of captured calls */
     uint64_t stuck_taken; /* a thread that waits has written control->stuck */
     uint64_t stuck_seq;   /* records written there */
+    uint64_t looks;       /* that who waits has had at the others' histories */
     uint64_t wrong_taken; /* a thread has written control->wrong */
     struct ips_guard_keys keys;
 };
 #define IPS_HEAD_BYTES 8192
-
-/* The start of a mailbox; the channels follow. */
-struct ips_mailbox {
-    struct ips_probe_box probe[IPS_MAX_RANKS]; /* by position of the writer */
-    uint64_t pad[256];
-};
-#define IPS_MAILBOX_BYTES(channels)                                                        \
-    (sizeof(struct ips_mailbox) + (size_t)(channels) * sizeof(struct ips_channel))
 
 /* What a call is: in a sound program the same on all ranks for the same number. */
 struct ips_call {
@@ -151,6 +144,42 @@ struct ips_call {
     uint32_t number; /* low bits */
     uint8_t type, op, variant, channels;
 };
+
+/* A call that channel 0 of a rank has done, as others read it while it may be stored over, in
+ * halves of 8 bytes. Both have low bits of the number, so that those of two calls do not pass
+ * for one; count and number are not 0. */
+struct ips_note {
+    uint64_t count; /* elements, IPS_NOTE_COUNT_BITS of it, and above them the number's */
+    uint32_t number;
+    uint8_t type, op, variant, channels;
+};
+#define IPS_NOTE_COUNT_BITS 48
+#define IPS_CALL_HISTORY 4 /* the last calls, by number % IPS_CALL_HISTORY */
+
+/* The start of a mailbox; the channels follow. */
+struct ips_mailbox {
+    struct ips_probe_box probe[IPS_MAX_RANKS]; /* by position of the writer */
+    struct ips_note history[IPS_CALL_HISTORY]; /* written by the owner; others may look */
+    uint64_t pad[256 - 2 * IPS_CALL_HISTORY];
+};
+#define IPS_MAILBOX_BYTES(channels)                                                        \
+    (sizeof(struct ips_mailbox) + (size_t)(channels) * sizeof(struct ips_channel))
+
+/* The end of a kernel waits for its stores to host memory, so most calls make none. Shown to
+ * the hosts are all captured calls, and of the others the first, and then one in so many: a
+ * prime, so that every place in a loop of calls has its turn. The same ones on all ranks. */
+#define IPS_SHOWN_FIRST 16
+#define IPS_SHOWN_EVERY 61
+IPS_BOTH int ips_call_shown(uint32_t number, uint32_t captured)
+{
+    return captured || number < IPS_SHOWN_FIRST || number % IPS_SHOWN_EVERY == 0;
+}
+/* Where in the history that is shown; also those shown seldom fill all of it. */
+IPS_BOTH uint32_t ips_shown_at(uint32_t number)
+{
+    const uint32_t turn = number % IPS_SHOWN_EVERY ? number : number / IPS_SHOWN_EVERY;
+    return turn % IPS_CALL_HISTORY;
+}
 
 /* What a thread waits for. */
 enum ips_wait_kind {
@@ -160,7 +189,8 @@ enum ips_wait_kind {
 };
 
 /* A wait that has lasted IPS_NOTICE_NS is written down for the host, one at a time, and the
- * record is taken back when it ends: what stands there is going on. */
+ * record is taken back when it ends: what stands there is going on. While it does, all ranks'
+ * histories are copied for the host every IPS_NOTICE_NS. */
 #ifndef IPS_NOTICE_NS
 #define IPS_NOTICE_NS 100000000ull
 #endif
@@ -182,17 +212,18 @@ struct ips_wrong {
 
 /* One page of mapped host memory per rank and communicator, which the other ranks' hosts see
  * too: the host writes `abort`, the device everything else. */
-#define IPS_CALL_HISTORY 4
 struct ips_control {
     uint32_t abort; /* not 0: every wait ends and no more data is moved */
     uint32_t pad0[31];
     struct ips_stuck stuck;
-    uint64_t pad1[10];
+    uint64_t looks; /* times that all of `seen` was brought up to date */
+    uint64_t pad1[9];
     uint64_t probe_done; /* 1 after the probe has ended */
     uint32_t probe_bad;  /* bit p: the words of the rank at position p wrong or late */
     uint32_t pad2[29];
     uint64_t count[IPS_COUNTERS]; /* mirror of ips_head.count */
-    struct ips_call history[IPS_CALL_HISTORY]; /* done by channel 0: [number % 4] */
+    struct ips_note history[IPS_CALL_HISTORY]; /* calls that are shown, by ips_shown_at() */
+    struct ips_note seen[IPS_MAX_RANKS][IPS_CALL_HISTORY]; /* all ranks' histories, by rank */
     struct ips_wrong wrong;
 };
 #define IPS_CONTROL_BYTES 4096
@@ -214,6 +245,8 @@ struct ips_allreduce_args {
     uint32_t counter; /* index into ips_head.count */
     uint32_t element; /* bytes */
     uint8_t peer[IPS_MAX_RANKS]; /* communicator ranks by position, for reports */
+    uint32_t captured; /* 1: a graph launches it, so only the device can count it */
+    uint32_t pad;
 };
 
 /* The one parameter of the probe kernel (one block of IPS_PROBE_THREADS threads). */
@@ -261,12 +294,15 @@ IPS_STATIC_ASSERT(sizeof(struct ips_head) <= IPS_HEAD_BYTES, "head fits");
 IPS_STATIC_ASSERT(sizeof(struct ips_mailbox) % 128 == 0, "channels are line-aligned");
 IPS_STATIC_ASSERT(offsetof(struct ips_channel, inbox) % 128 == 0, "inboxes are line-aligned");
 IPS_STATIC_ASSERT(sizeof(struct ips_call) == 16, "one store");
+IPS_STATIC_ASSERT(sizeof(struct ips_note) == 16, "one store");
+IPS_STATIC_ASSERT(offsetof(struct ips_mailbox, history) % 16 == 0, "entries are aligned");
 IPS_STATIC_ASSERT(sizeof(struct ips_control) <= IPS_CONTROL_BYTES, "a page");
 IPS_STATIC_ASSERT(offsetof(struct ips_control, history) % 16 == 0, "entries are aligned");
+IPS_STATIC_ASSERT(offsetof(struct ips_control, seen) % 16 == 0, "entries are aligned");
 IPS_STATIC_ASSERT((offsetof(struct ips_control, wrong) + offsetof(struct ips_wrong, call)) % 16
                       == 0, "one store");
 IPS_STATIC_ASSERT(offsetof(struct ips_control, probe_done) % 128 == 0, "lines of their own");
-IPS_STATIC_ASSERT(sizeof(struct ips_allreduce_args) == 136, "same layout everywhere");
+IPS_STATIC_ASSERT(sizeof(struct ips_allreduce_args) == 144, "same layout everywhere");
 IPS_STATIC_ASSERT(sizeof(struct ips_probe_args) == 96, "same layout everywhere");
 IPS_STATIC_ASSERT(sizeof(struct ips_verify_args) == 88, "same layout everywhere");
 IPS_STATIC_ASSERT(IPS_HEAD_BYTES + IPS_MAILBOX_BYTES(IPS_MAX_CHANNELS) <= 16u << 20,

@@ -62,7 +62,6 @@ static ncclResult_t launch(const struct ips_taken *taken, int *ret_captured)
 
 ncclResult_t ips_taken_launch(const struct ips_taken *taken)
 {
-    struct ips_comm *comm = taken->comm;
     struct ips_verify_plan plan;
     int captured = 0;
     ncclResult_t result = taken->verify ? ips_verify_begin(taken, &plan) : ncclSuccess;
@@ -73,9 +72,6 @@ ncclResult_t ips_taken_launch(const struct ips_taken *taken)
     }
     if (!ips_trace_on())
         return result;
-    if (!result && !captured && taken->call.count) /* what the device will count */
-        __atomic_fetch_add(&comm->eager[ips_counter_of(taken->call.variant, taken->bytes)],
-                           1, __ATOMIC_RELAXED);
     trace(taken, captured, result);
     return result;
 }

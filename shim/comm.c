@@ -157,17 +157,13 @@ void ips_comm_hold(struct ips_comm *comm)
     __atomic_fetch_add(&comm->references, 1, __ATOMIC_RELAXED);
 }
 
-/* Executions that the host did not launch: graph replays. Launched ones that have not run
- * yet make the difference negative for a while; it is then taken as none. */
+/* Executions that the host did not launch: graph replays. */
 static void add_replays(const struct ips_comm *comm, uint64_t *counts)
 {
     uint64_t executed[IPS_COUNTERS] = {0};
     ips_engine_counts(comm->engine, executed);
-    for (size_t i = 0; i < IPS_COUNTERS; i++) {
-        uint64_t eager = __atomic_load_n(&comm->eager[i], __ATOMIC_RELAXED);
-        if (executed[i] > eager)
-            counts[i] += executed[i] - eager;
-    }
+    for (size_t i = 0; i < IPS_COUNTERS; i++)
+        counts[i] += executed[i];
 }
 
 /* The summary's source of replays. An entry in the table has its engine. */

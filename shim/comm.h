@@ -43,7 +43,6 @@ struct ips_comm {
     const char *stopped;          /* why, with IPS_HOLD_STOPPED */
     unsigned splits;              /* how many of it there were */
     uint64_t counted;             /* calls, for IPCSHIM_VERIFY */
-    uint64_t eager[IPS_COUNTERS]; /* launched, not captured; like ips_engine_counts */
     /* For settle.c, which says who may use them. */
     struct ips_bringup *bringup;
     struct ips_owed *owed;

@@ -41,6 +41,8 @@ struct run {
     uint32_t calls, at[CHECK_RANKS]; /* the call each rank is in */
     struct call call[CALLS_MAX];
     uint64_t first_step[IPS_SEQUENCES];
+    uint32_t calls_before; /* the number of the row's first call, less one */
+    uint64_t captured[CHECK_RANKS]; /* calls so far */
     uint32_t absent; /* this rank never makes the last call, which is aborted; or ranks */
     uint32_t victim; /* the host aborts this rank alone at abort_tick; or ranks */
     uint64_t abort_tick;
@@ -49,6 +51,7 @@ struct run {
     struct corruption corrupt;
     uint32_t atom; /* bytes, of all seeds; 0: the seed decides */
     uint32_t wrapped, wrapped32; /* seeds that went through a wrap of LL's flag, of 32 bits */
+    uint64_t seen; /* notes of others that ranks which waited have shown their hosts */
     unsigned char *slabs;
     struct ips_control *control; /* of all ranks, behind the slabs */
     struct ips_allreduce_args args[CHECK_RANKS];
@@ -115,6 +118,11 @@ static uint64_t bits_of(uint32_t type, uint64_t value)
 static struct ips_head *head_of(uint32_t rank)
 {
     return (struct ips_head *)(run.slabs + rank * slab_bytes);
+}
+
+static struct ips_mailbox *mailbox_of(uint32_t rank)
+{
+    return (struct ips_mailbox *)(run.slabs + rank * slab_bytes + IPS_HEAD_BYTES);
 }
 
 static struct ips_channel *channel_of(uint32_t rank, uint32_t channel)
@@ -421,8 +429,17 @@ static void prepare_channel(uint32_t rank, uint32_t c)
     }
 }
 
+/* Numbers begin anywhere; sometimes below a wrap of their low 16 or 32 bits. */
+static uint32_t plan_numbers(void)
+{
+    const uint64_t any = mix(run.seed + 1);
+    const uint32_t first[4] = {0, (uint32_t)(any >> 32), (1u << 16) - 1, UINT32_MAX};
+    return first[any % 4] - (any % 4 > 1 ? (uint32_t)(any >> 2) % 16 : 0);
+}
+
 static void prepare(void)
 {
+    run.calls_before = plan_numbers();
     memset(run.slabs, 0, run.ranks * all_bytes);
     world.slabs_bytes = run.ranks * slab_bytes;
     world.slab_bytes = slab_bytes;
@@ -436,7 +453,9 @@ static void prepare(void)
                 head_of(r)->keys.key[h][i] = guard_key(h, i);
         for (uint32_t c = 0; c < CHECK_BLOCKS; c++)
             prepare_channel(r, c);
+        memory_set(&head_of(r)->call, run.calls_before);
         run.at[r] = 0;
+        run.captured[r] = 0;
     }
 }
 
@@ -450,15 +469,26 @@ static bool in_last(uint32_t rank)
     return run.at[rank] + 1 == run.calls;
 }
 
-static uint64_t count_of(uint32_t rank)
+/* Of the rank's call at that place of the row. */
+static uint64_t count_of(uint32_t rank, uint32_t index)
 {
-    return run.call[run.at[rank]].count * (rank == run.longer && in_last(rank) ? 3 : 1);
+    return run.call[index].count * (rank == run.longer && index + 1 == run.calls ? 3 : 1);
+}
+
+static uint32_t number_of(uint32_t index)
+{
+    return run.calls_before + index + 1;
+}
+
+static bool is_captured(uint32_t rank, uint32_t index)
+{
+    return mix((run.seed * CALLS_MAX + index) * CHECK_RANKS + rank) % 4 == 0;
 }
 
 static void launch(uint32_t rank)
 {
     const struct call *call = &run.call[run.at[rank]];
-    const uint64_t count = count_of(rank);
+    const uint64_t count = count_of(rank, run.at[rank]);
     const size_t bytes = count * call->element;
     unsigned char *out =
         races_user(rank, 1, MARGIN + call->shift_out * call->element, bytes);
@@ -476,7 +506,7 @@ static void launch(uint32_t rank)
     args->count = count;
     args->head = head_of(rank);
     for (uint32_t r = 0; r < run.ranks; r++) {
-        args->mailbox[r] = (unsigned char *)head_of(r) + IPS_HEAD_BYTES;
+        args->mailbox[r] = mailbox_of(r);
         args->peer[r] = (uint8_t)r;
     }
     args->control = &run.control[rank];
@@ -485,6 +515,8 @@ static void launch(uint32_t rank)
     args->type = call->type;
     args->element = call->element;
     args->op = IPS_SUM;
+    args->captured = is_captured(rank, run.at[rank]);
+    run.captured[rank] += args->captured;
     world.abort_word[rank] = &run.control[rank].abort;
     for (uint32_t c = 0; c < CHECK_BLOCKS; c++)
         world.block[rank * CHECK_BLOCKS + c].tells = call->variant == IPS_RING_SIMPLE;
@@ -534,17 +566,106 @@ void driver_poll(void)
     memory_set(&run.control[run.victim].abort, 1);
 }
 
+/* The second half of what a rank says about the call at that place of the row. */
+static uint64_t described(uint32_t index, uint32_t number)
+{
+    const struct call *call = &run.call[index];
+    return number | (call->type | IPS_SUM << 8 | call->variant << 16 |
+                     (uint64_t)call->channels << 24) << 32;
+}
+
 /* What a kernel says about its call is true. A thread may start before block 0 has counted. */
 static void judge_call(uint32_t rank, const struct ips_call *said, uint32_t number)
 {
-    const struct ips_allreduce_args *args = &run.args[rank];
-    const struct call *call = &run.call[run.at[rank]];
-    const uint64_t numbered = memory_newest(&said->number);
-    if (memory_newest(&said->count) != args->count ||
-        numbered >> 32 != (args->type | args->op << 8 | call->variant << 16 |
-                           (uint64_t)call->channels << 24) ||
-        (uint32_t)numbered != number)
+    if (memory_newest(&said->count) != count_of(rank, run.at[rank]) ||
+        memory_newest(&said->number) != described(run.at[rank], number))
         failed("rank %u describes call %u wrongly", rank, run.at[rank]);
+}
+
+/* Whether these are the halves of a note of the rank's call at that place of the row. */
+static bool notes(uint32_t rank, uint32_t index, uint64_t low, uint64_t high)
+{
+    const uint64_t number = number_of(index);
+    return low == (count_of(rank, index) | number << IPS_NOTE_COUNT_BITS) &&
+           high == described(index, (uint32_t)number);
+}
+
+static bool newest_notes(uint32_t rank, uint32_t index, const struct ips_note *note)
+{
+    return notes(rank, index, memory_newest(&note->count), memory_newest(&note->number));
+}
+
+/* The rank's history tells of the call that is done, and the host is shown it if it is one of
+ * those that are, and else nothing. */
+static void judge_noted(uint32_t rank)
+{
+    const uint32_t index = run.at[rank], number = number_of(index);
+    const struct ips_control *control = &run.control[rank];
+    if (!newest_notes(rank, index, &mailbox_of(rank)->history[number % IPS_CALL_HISTORY]))
+        failed("rank %u has not noted call %u", rank, index);
+    const bool shown = newest_notes(rank, index, &control->history[ips_shown_at(number)]);
+    if (shown != (is_captured(rank, index) || number < 16 || number % 61 == 0))
+        failed("rank %u has call %u shown, or not, against the rule", rank, index);
+    if (memory_newest(&control->count[0]) != run.captured[rank])
+        failed("rank %u has not counted %llu captured calls", rank,
+               (unsigned long long)run.captured[rank]);
+}
+
+/* What the rank has seen of others' calls, which they may have done more of by now, is true.
+ * The host may have read halves of two notes, but can tell. How many notes there are. */
+static uint32_t judge_seen(uint32_t rank, uint32_t of,
+                           uint64_t (*load)(const struct ips_note *note, int half))
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < IPS_CALL_HISTORY; i++) {
+        const struct ips_note *note = &run.control[rank].seen[of][i];
+        const uint64_t low = load(note, 0), high = load(note, 1);
+        if (!(low << (64 - IPS_NOTE_COUNT_BITS)) || !(uint32_t)high ||
+            low >> IPS_NOTE_COUNT_BITS != (high & 0xffff))
+            continue; /* as the host does */
+        const uint32_t index = (uint32_t)high - number_of(0);
+        if (index > run.at[of] || index >= run.calls || !notes(of, index, low, high) ||
+            (uint32_t)high % IPS_CALL_HISTORY != i)
+            failed("rank %u has seen a call of rank %u that there was not: %llx %llx", rank, of,
+                   (unsigned long long)low, (unsigned long long)high);
+        found++;
+    }
+    return found;
+}
+
+/* Of all ranks. */
+static void note_seen(uint32_t rank, uint64_t (*load)(const struct ips_note *note, int half))
+{
+    for (uint32_t r = 0; r < run.ranks; r++) {
+        const uint32_t found = judge_seen(rank, r, load);
+        run.seen += r == rank ? 0 : found;
+    }
+}
+
+static uint64_t newest_half(const struct ips_note *note, int half)
+{
+    return memory_newest((const uint64_t *)note + half);
+}
+
+static uint64_t host_half(const struct ips_note *note, int half)
+{
+    return check_load((const uint64_t *)note + half, 0);
+}
+
+/* The rank has written down a wait: it has looked around, and missed none of its own calls. The
+ * note of the one before the last three may have made room for the one under way. */
+static void judge_looks(uint32_t rank)
+{
+    const struct ips_control *control = &run.control[rank];
+    note_seen(rank, host_half);
+    for (uint32_t i = 1; i < IPS_CALL_HISTORY && i <= run.at[rank]; i++) {
+        const uint32_t index = run.at[rank] - i;
+        const uint32_t at = number_of(index) % IPS_CALL_HISTORY;
+        if (!newest_notes(rank, index, &control->seen[rank][at]))
+            failed("rank %u does not see its own call %u", rank, index);
+    }
+    if (!memory_newest(&control->looks))
+        failed("rank %u does not count its looks", rank);
 }
 
 static void judge_step(uint32_t rank, const struct call *call, uint64_t step, uint64_t before)
@@ -593,10 +714,11 @@ static void judge_report(uint32_t rank)
         (seen >= step || seen < run.first_step[sequence]))
         failed("rank %u cannot have seen %llu while it waits for %llu", rank,
                (unsigned long long)seen, (unsigned long long)step);
-    const uint64_t number = check_load((const uint64_t *)&stuck->call.number, 0);
+    const uint32_t number = (uint32_t)check_load((const uint64_t *)&stuck->call.number, 0);
+    const uint32_t right = number_of(run.at[rank]);
     const bool early = is_direct(call->variant) || (uint32_t)where; /* may not know it yet */
-    judge_call(rank, &stuck->call,
-               run.at[rank] + (early && (uint32_t)number == run.at[rank] ? 0 : 1));
+    judge_call(rank, &stuck->call, early && number == right - 1 ? number : right);
+    judge_looks(rank);
 }
 
 /* Nothing moves any more: somebody must have written down why. */
@@ -660,8 +782,8 @@ static void done(uint32_t rank)
     static uint64_t before[CHECK_RANKS];
     judge_report_over(rank);
     if (!saw_abort(rank))
-        judge_call(rank, &run.control[rank].history[(run.at[rank] + 1) % IPS_CALL_HISTORY],
-                   run.at[rank] + 1);
+        judge_noted(rank);
+    note_seen(rank, newest_half);
     if (run.longer < run.ranks && in_last(rank)) {
         if (rank == run.longer && !saw_abort(rank))
             failed("rank %u has taken for data what nobody sent", rank);
@@ -696,9 +818,8 @@ static void judge_end(void)
                     failed("rank %u has not the credit for what it has sent", r);
             }
     for (uint32_t r = 0; r < run.ranks; r++)
-        if (head_of(r)->count[0] != run.calls ||
-            memory_newest(&run.control[r].count[0]) != run.calls)
-            failed("rank %u has not counted %u calls", r, run.calls);
+        if (head_of(r)->count[0] != run.captured[r])
+            failed("rank %u has not counted its captured calls", r);
 }
 
 /* Whether this seed's calls of the variant went through wraps. */
@@ -760,6 +881,8 @@ int main(int argc, char **argv)
            run.wrapped32);
     if (seeds >= 100 && (!run.wrapped32 || (run.proto == IPS_LL && !run.wrapped)))
         failed("these seeds have not gone through the wraps");
+    if (seeds >= 100 && !run.seen)
+        failed("no rank has seen what the others had done");
     free(run.slabs);
     return 0;
 }

@@ -14,27 +14,29 @@ import sys
 # Per kernel, the accesses of memory that peers or the host share: all of system scope.
 #   load, store       16 bytes in one instruction, none of them weak
 #   acquire, release  of words
-# The stores of 16 bytes are those of data, and two into the control block (a wait's report
-# and the call's history). The sites are those of mem.h's functions in kernels/*.h.
+# The stores of 16 bytes are those of data; while a rank waits, one of its report and four, of
+# one loop, of what it has seen of others' calls; and two of the call's note (into the own
+# history, and into the one that hosts see). The sites are those of mem.h's functions in
+# kernels/*.h.
 FLOORS = {
     # A line is loaded in two places (the first try, and the others), and stored in two (data,
     # and the lines beyond the message). Words: the credit at the start and twice in the wait
-    # for it; the credit posted in two places, a report, and its end.
-    "ips_ring_ll": {"load": 2, "store": 4, "acquire": 3, "release": 4},
-    "ips_ring_ll128": {"load": 1, "store": 3, "acquire": 3, "release": 4},
+    # for it; the credit posted in two places, a report, its look around, and its end.
+    "ips_ring_ll": {"load": 2, "store": 9, "acquire": 3, "release": 5},
+    "ips_ring_ll128": {"load": 1, "store": 8, "acquire": 3, "release": 5},
     # The general way has two units of 16 bytes in flight, the fast one eight and then two, or
     # in a sum, four of each source and then one: two ways to pass on or keep what came, six
     # sums, one way to begin. Two more acquires, of the flag, and its release, while the credit
     # of every step leaves one place to post it.
-    "ips_ring_simple": {"load": 2 + 2 * 10 + 6 * 5, "store": 2 + 2 + 2 * 10 + 6 * 5,
-                        "acquire": 5, "release": 4},
+    "ips_ring_simple": {"load": 2 + 2 * 10 + 6 * 5, "store": 7 + 2 + 2 * 10 + 6 * 5,
+                        "acquire": 5, "release": 5},
     # A line of every rank is loaded at once, in two-shot in both steps; one is sent, or in the
     # first step of two-shot, one to every other rank; LL stores the lines beyond the message,
     # too. No credits: words are those of the report alone.
-    "ips_oneshot_ll": {"load": 8, "store": 4, "release": 2},
-    "ips_oneshot_ll128": {"load": 8, "store": 3, "release": 2},
-    "ips_twoshot_ll": {"load": 16, "store": 2 + 7 + 1 + 2, "release": 2},
-    "ips_twoshot_ll128": {"load": 16, "store": 2 + 7 + 1, "release": 2},
+    "ips_oneshot_ll": {"load": 8, "store": 9, "release": 3},
+    "ips_oneshot_ll128": {"load": 8, "store": 8, "release": 3},
+    "ips_twoshot_ll": {"load": 16, "store": 7 + 7 + 1 + 2, "release": 3},
+    "ips_twoshot_ll128": {"load": 16, "store": 7 + 7 + 1, "release": 3},
     "ips_probe": {"acquire": 1, "release": 2},
     "ips_verify_weigh": {},
     "ips_verify_compare": {"store": 1, "release": 1},

@@ -28,6 +28,26 @@ static struct ips_control *control_of(int rank)
     return ips_segment_control(&segment, segment.slot_of[rank]);
 }
 
+static struct ips_note note_of(uint32_t number, uint64_t count)
+{
+    return (struct ips_note){.count = count | (uint64_t)number << IPS_NOTE_COUNT_BITS,
+                             .number = number,
+                             .type = IPS_FLOAT32};
+}
+
+/* The rank has done a call, and shown it to the hosts. */
+static void show_call(int rank, uint32_t number)
+{
+    control_of(rank)->history[ips_shown_at(number)] = note_of(number, 100);
+}
+
+/* The rank has done a call, and the others' devices have seen it. */
+static void do_call(int rank, uint32_t number)
+{
+    for (int other = 0; other < RANKS; other++)
+        control_of(other)->seen[rank][number % IPS_CALL_HISTORY] = note_of(number, 100);
+}
+
 /* All ranks run, in this process, and have done three calls; seen from rank 0. */
 static void start(void)
 {
@@ -39,21 +59,17 @@ static void start(void)
         record->rank = rank;
         ips_record_set_state(record, IPS_RECORD_VOTED);
         pulse[rank] = (struct ips_pulse){7, NOW - SECOND / 10};
-        for (uint32_t number = 1; number <= 3; number++)
-            control_of(rank)->history[number % IPS_CALL_HISTORY] =
-                (struct ips_call){.count = 100, .number = number, .type = IPS_FLOAT32};
+        for (uint32_t number = 1; number <= 3; number++) {
+            do_call(rank, number);
+            if (number < 3)
+                show_call(rank, number);
+        }
     }
 }
 
 static void end_process(int rank)
 {
     ips_segment_record(&segment, rank)->pid = ended;
-}
-
-static void do_call(int rank, uint32_t number)
-{
-    control_of(rank)->history[number % IPS_CALL_HISTORY] =
-        (struct ips_call){.count = 100, .number = number, .type = IPS_FLOAT32};
 }
 
 static void wait_in(int rank, uint32_t number, uint64_t count, int peer)
@@ -107,6 +123,7 @@ static void test_gone_after_call(void)
 static void test_wrap(void)
 {
     start();
+    memset(control_of(1)->history, 0, sizeof control_of(1)->history); /* long stored over */
     for (uint32_t number = 0xfffffffe; number != 2; number++)
         do_call(1, number);
     wait_in(0, 1, 100, 2);
@@ -156,13 +173,43 @@ static void test_mismatch(void)
     CHECK(strstr(reason, "call 4 is sum of 100 float32 on rank 0, but sum of 120 float32 on "
                          "rank 2"), "%s", reason);
     start();
-    CHECK(ips_report_last(&segment, &stuck) && stuck.call.number == 3);
-    CHECK(ips_report_mismatch(&segment, &stuck, reason) == 0);
-    control_of(1)->history[3].op = IPS_MAX;
+    wait_in(0, 4, 100, 2);
+    CHECK(ips_report_read(control_of(0), &stuck));
+    control_of(0)->seen[1][0] = note_of(4, 140); /* that one does not wait any more */
     CHECK(ips_report_mismatch(&segment, &stuck, reason) == -EPROTO);
-    CHECK(strstr(reason, "but max of 100 float32 on rank 1"), "%s", reason);
+    CHECK(strstr(reason, "but sum of 140 float32 on rank 1"), "%s", reason);
+    control_of(0)->seen[1][0].count = note_of(8, 140).count; /* half of another note */
+    CHECK(ips_report_mismatch(&segment, &stuck, reason) == 0, "%s", reason);
+}
+
+/* Nobody waits: what is shown is compared, and nothing else. */
+static void test_mismatch_of_done(void)
+{
+    struct ips_stuck stuck;
+    start();
+    CHECK(ips_report_last(&segment, &stuck) && stuck.call.number == 2);
+    CHECK(ips_report_mismatch(&segment, &stuck, reason) == 0);
+    control_of(0)->seen[1][2].op = IPS_MIN; /* of some earlier wait */
+    CHECK(ips_report_mismatch(&segment, &stuck, reason) == 0, "%s", reason);
+    control_of(1)->history[2].op = IPS_MAX;
+    CHECK(ips_report_mismatch(&segment, &stuck, reason) == -EPROTO);
+    CHECK(strstr(reason, "call 2 is sum of 100 float32 on rank 0, but max of 100 float32 on "
+                         "rank 1"), "%s", reason);
     memset(control_of(0)->history, 0, sizeof control_of(0)->history);
     CHECK(!ips_report_last(&segment, &stuck));
+}
+
+/* Every call of a graph, and of the others some, which fill the history as well. */
+static void test_shown(void)
+{
+    unsigned shown = 0, places = 0;
+    CHECK(ips_call_shown(1, 0) && ips_call_shown(100, 1) && !ips_call_shown(100, 0));
+    for (uint32_t number = 1000; number < 1000 + 4 * IPS_SHOWN_EVERY; number++)
+        if (ips_call_shown(number, 0)) {
+            shown++;
+            places |= 1u << ips_shown_at(number);
+        }
+    CHECK(shown == 4 && places == 15, "%u calls, places %#x", shown, places);
 }
 
 /* What a report of this rank writes on stderr. */
@@ -292,6 +339,8 @@ int main(void)
     test_wrap();
     test_behind();
     test_mismatch();
+    test_mismatch_of_done();
+    test_shown();
     test_speaker();
     test_failure();
     test_dead();

@@ -14,7 +14,10 @@ ENTRY_SIZE(ips_word), ENTRY_SIZE(ips_channel), ENTRY_SIZE(ips_guard_keys),
     ENTRY_AT(ips_channel, inbox), ENTRY_AT(ips_allreduce_args, peer),
     ENTRY_AT(ips_control, stuck), ENTRY_AT(ips_control, probe_done),
     ENTRY_AT(ips_control, count), ENTRY_AT(ips_control, history),
-    ENTRY_SIZE(ips_call), ENTRY_AT(ips_allreduce_args, element),
+    ENTRY_SIZE(ips_call), ENTRY_SIZE(ips_note), ENTRY_AT(ips_control, seen),
+    ENTRY_AT(ips_control, looks), ENTRY_AT(ips_mailbox, history),
+    ENTRY_AT(ips_allreduce_args, captured), ENTRY_AT(ips_head, looks),
+    ENTRY_AT(ips_allreduce_args, element),
     ENTRY_AT(ips_probe_args, rank),
 #undef ENTRY_SIZE
 #undef ENTRY_AT

@@ -15,10 +15,7 @@
  * In the inboxes of one-shot and two-shot the weaker order READ is enough for the second: a
  * line that a lane has found whole tells what its sender had read when it sent the line. And
  * it tells that what its sender's earlier calls have stored is there: the end of a kernel
- * sees to that, and the flag of a line is wide enough for one call. Not after an abort: a
- * lane that has not seen it goes on beside one of its block that has, and did not wait. But a
- * line counts when it was found whole, whatever is stored over it later; that results are
- * right is checked all the same. */
+ * sees to that, and the flag of a line is wide enough for one call. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,10 +230,7 @@ static bool in_inbox(const struct atom *atom)
 static void use(struct lane *self, struct atom *atom, uint32_t which)
 {
     const bool gone = atom->stores - which >= HISTORY;
-    const bool over = gone || atom->version[which % HISTORY].value != newest_of(atom)->value;
-    if (over && world.aborted && in_inbox(atom))
-        return;
-    if (over)
+    if (gone || atom->version[which % HISTORY].value != newest_of(atom)->value)
         failed("rank %u uses what was at %zu and has been stored over", self->rank,
                place_of(atom));
     atom->used = {self->index, self->epoch};
@@ -425,16 +419,6 @@ static void sign(struct version *version, struct lane *self, bool release, bool 
     version->clock[HAPPENED] = hold(ended[self->rank]);
 }
 
-/* Whether a lane of its block has left its waits. */
-static bool beside_dead(const struct lane *self)
-{
-    const struct lane *first = &world.lane[world.block[self->block].first];
-    for (uint32_t i = 0; world.aborted && i < world.threads_max; i++)
-        if (first[i].dead)
-            return true;
-    return false;
-}
-
 static void store(struct atom *atom, uint64_t value, bool release)
 {
     struct lane *self = world.current;
@@ -447,8 +431,7 @@ static void store(struct atom *atom, uint64_t value, bool release)
         failed("rank %u stores at %zu over a store that did not happen before", self->rank, at);
     /* The same value (padding) may be used even before it is stored. */
     const bool same = value == newest_of(atom)->value;
-    if (!same && !(line && beside_dead(self)) &&
-        !clock_after(self, line ? READ : HAPPENED, atom->used))
+    if (!same && !clock_after(self, line ? READ : HAPPENED, atom->used))
         failed("rank %u stores at %zu over what rank %u may still be reading", self->rank, at,
                world.lane[atom->used.lane].rank);
     atom->stores++;

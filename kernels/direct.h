@@ -304,7 +304,9 @@ IPS_DEVICE void ips_gather(struct ips_direct<P> *direct, const struct ips_chunk 
     direct->step++;
     if (!P::cleans_inbox(direct->step))
         return;
-    ips_barrier(); /* also a thread without a line must know that all have begun this piece */
+    /* Also a thread without a line must know that all have begun this piece; nobody knows it of
+     * a thread that has given up. */
+    direct->run.dead = ips_barrier_any(direct->run.dead);
     ips_clean_all(direct, chunk->bytes);
 }
 
@@ -367,6 +369,7 @@ IPS_DEVICE void ips_direct_run(const struct ips_allreduce_args *args, const P *p
     ips_run_open(&direct.run, args, (uint32_t)ips_variant_of(algo, P::id));
     direct.protocol = protocol;
     direct.step = *ips_step_of(args, direct.run.variant);
+    direct.run.dead = direct.step == IPS_STEP_DEAD;
     direct.stride = ips_inbox_lines(P::line_bytes, args->nranks);
     direct.part = ips_thread() % P::lanes;
     const uint64_t unit = P::unit_bytes / args->element;
@@ -378,13 +381,12 @@ IPS_DEVICE void ips_direct_run(const struct ips_allreduce_args *args, const P *p
         const struct ips_chunk piece = {at * args->element,
                                         (uint32_t)(elements * args->element)};
         if (at != begin)
-            ips_barrier(); /* all of the last step was read */
+            direct.run.dead = ips_barrier_any(direct.run.dead); /* the last step was read */
         if (algo == IPS_TWOSHOT)
             ips_twoshot(&direct, &piece, at == begin);
         else
             ips_oneshot(&direct, &piece, at == begin);
     }
-    ips_barrier();
     ips_run_close(&direct.run, direct.step);
 }
 

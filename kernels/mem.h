@@ -7,7 +7,8 @@
  *   nothing wider.
  * - A release orders what the thread did, and what it observed through a barrier, before the
  *   store; an acquire orders what follows after the load. A barrier orders the block.
- * - shfl, ballot: all 32 lanes of the warp take part. barrier: all threads of the block.
+ * - shfl, ballot: all 32 lanes of the warp take part. barrier: all threads of the block;
+ *   barrier_any also tells all of them whether one came with the predicate.
  * - A failed poll calls ips_spin(), so that a back-end that shares a core can run others.
  *
  * Memory of the user and of this rank alone is read and written in plain C. */
@@ -17,7 +18,8 @@
 #include <stdint.h>
 
 /* What the threads of a block share: see ips_shared(). */
-#define IPS_SHARED_BYTES 64
+#define IPS_SHARED_BYTES 192
+#define IPS_SHARED_ANY 32 /* from here on 128 bytes are ips_barrier_any's */
 
 struct alignas(16) ips_v4 {
     uint32_t x, y, z, w;

@@ -76,4 +76,20 @@ IPS_DEVICE void *ips_shared(void)
     return simgpu_shared();
 }
 
+/* The warps tell each other in the middle of what the block shares, which others leave free. */
+IPS_DEVICE bool ips_barrier_any(bool predicate)
+{
+    uint64_t *said = (uint64_t *)((char *)simgpu_shared() + IPS_SHARED_ANY);
+    const unsigned warps = simgpu_threads() / 32;
+    const bool any = simgpu_ballot(predicate) != 0;
+    if (simgpu_thread() % 32 == 0)
+        said[simgpu_thread() / 32] = any;
+    simgpu_barrier();
+    bool all = false;
+    for (unsigned warp = 0; warp < warps; warp++)
+        all |= said[warp] != 0;
+    simgpu_barrier();
+    return all;
+}
+
 #endif

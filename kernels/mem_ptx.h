@@ -36,6 +36,11 @@ IPS_DEVICE void ips_barrier(void)
     __syncthreads();
 }
 
+IPS_DEVICE bool ips_barrier_any(bool predicate)
+{
+    return __syncthreads_or(predicate);
+}
+
 IPS_DEVICE uint64_t ips_shfl_xor(uint64_t value, unsigned lane_mask)
 {
     return __shfl_xor_sync(0xffffffffu, (unsigned long long)value, lane_mask);

@@ -28,8 +28,9 @@ struct ips_ring_shared {
     uint64_t dead; /* thread 0 saw the abort word */
 };
 
-static_assert(sizeof(struct ips_ring_shared) + sizeof(struct ips_run_numbers) <=
-                  IPS_SHARED_BYTES, "both fit");
+static_assert(sizeof(struct ips_ring_shared) <= IPS_SHARED_ANY, "apart");
+static_assert(IPS_SHARED_ANY + 128 + sizeof(struct ips_run_numbers) <= IPS_SHARED_BYTES,
+              "all fit");
 
 /* One stage: a chunk, and what happens to it. */
 struct ips_stage {
@@ -149,6 +150,7 @@ IPS_DEVICE void ips_ring_open(struct ips_ring *ring, const struct ips_allreduce_
     ips_run_begin(&ring->run);
     ips_barrier();
     ring->step = shared->step;
+    ring->run.dead = ring->step == IPS_STEP_DEAD;
     ring->credit = shared->credit;
 }
 

@@ -235,13 +235,14 @@ IPS_DEVICE void ips_run_note(const struct ips_run *run)
 }
 
 /* Stores the step count for the next call, of this kernel or a replay. The last step has ended
- * in all threads of the block. */
-IPS_DEVICE void ips_run_close(const struct ips_run *run, uint64_t step)
+ * in all threads of the block, or one of them has given up: then no later call goes on. */
+IPS_DEVICE void ips_run_close(struct ips_run *run, uint64_t step)
 {
-    if (ips_thread() != 0 || run->dead)
+    const bool dead = ips_barrier_any(run->dead);
+    if (ips_thread() != 0)
         return;
-    *ips_step_of(run->args, run->variant) = step;
-    if (ips_block() == 0)
+    *ips_step_of(run->args, run->variant) = dead ? IPS_STEP_DEAD : step;
+    if (ips_block() == 0 && !dead)
         ips_run_note(run);
 }
 

@@ -125,9 +125,13 @@ struct ips_probe_box {
     uint64_t word[2][IPS_PROBE_WORDS];
 };
 
+/* Instead of a step, after a call that was aborted amid it: a later one, which may be enqueued
+ * already, would send other data as the same step. It moves none. */
+#define IPS_STEP_DEAD UINT64_MAX
+
 /* A rank's own state between calls, in its device's memory. */
 struct ips_head {
-    uint64_t step[IPS_SEQUENCES][IPS_MAX_CHANNELS]; /* last completed step */
+    uint64_t step[IPS_SEQUENCES][IPS_MAX_CHANNELS]; /* last completed, or IPS_STEP_DEAD */
     uint64_t call; /* number of the last call that has begun, from 1 on */
     uint64_t count[IPS_COUNTERS]; /* executions of captured calls */
     uint64_t stuck_taken; /* a thread that waits has written control->stuck */

@@ -13,7 +13,7 @@
 #define CHECK_BLOCKS 2   /* per rank */
 #define CHECK_LANES 1024 /* of all ranks; one more is the host */
 #define CHECK_USER_BYTES (20 * 1024)
-#define CHECK_SHARED_BYTES 64
+#define CHECK_SHARED_BYTES 192
 #define CHECK_SHARED_DEAD 16 /* where a block's thread 0 tells that it saw the abort */
 #define WARP 32
 

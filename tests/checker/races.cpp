@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/mem_check.h"
+#include "kernels/wire.h"
 #include "tests/checker/checker.h"
 
 #define USER_CELLS (CHECK_USER_BYTES / 8)
@@ -108,7 +109,7 @@ static void access_slab(size_t at, size_t bytes, bool write)
         failed("rank %u: plain access to what peers share, at %zu", world.current->rank, in);
     if (at / slab_stride != world.current->rank)
         failed("rank %u: plain access to the slab of another rank", world.current->rank);
-    if (write)
+    if (write && in >= offsetof(struct ips_head, call)) /* IPS_STEP_DEAD is the dead's to write */
         memory_need_life("writes to the slab's head");
     for (size_t cell = in / 8; cell <= (in + bytes - 1) / 8; cell++)
         touch(&heads[world.current->rank][cell], write, "the slab's head", cell * 8);
@@ -125,7 +126,10 @@ static void access(const void *address, size_t bytes, bool write)
     at = (size_t)(p - &lanes_shared[0][0]);
     if (at < sizeof lanes_shared) {
         lanes_pause();
-        if (!write && at % CHECK_SHARED_BYTES == CHECK_SHARED_DEAD && *p)
+        const size_t in = at % CHECK_SHARED_BYTES;
+        const bool tells = in == CHECK_SHARED_DEAD ||
+                           (in >= IPS_SHARED_ANY && in < IPS_SHARED_ANY + 128);
+        if (!write && tells && *p)
             world.current->dead = true;
         if (world.aborted) /* ips_ring_shared.dead goes from 0 to 1 at any time */
             return;

@@ -5,6 +5,7 @@ found, by its name, severity and bus id, and nothing else is.
 
 usage: findings.py IPCSHIM [NAME...]"""
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -338,7 +339,7 @@ def covered_shm(box):
 
 
 def little_memory(box):
-    box.write("proc/meminfo", "MemTotal:       524288 kB")
+    box.write("proc/meminfo", "MemTotal:       1572864 kB")  # half of it
     expect(box, ("warning", "shm-small", "/dev/shm"))
 
 
@@ -383,6 +384,21 @@ def no_gpu(box):
     for gpu in box.machine.gpus():
         box.set(gpu.address, "class", "0x020000")
     expect(box, ("note", "no-gpu", "pci"))
+
+
+def out_of_the_tree(box):
+    """Links are not followed, also in the middle of a path, and no FIFO is waited for."""
+    outside = box.root / "outside"
+    (box.proc / "driver/nvidia").rename(outside)
+    (box.proc / "driver/nvidia").symlink_to(outside)
+    limits = box.proc / "self/limits"
+    limits.rename(outside / "limits")
+    limits.symlink_to(outside / "limits")
+    missed = {"ordering", "params", "memlock"}
+    expect(box, ("warning", "driver-missing", "nvidia"), missed=missed)
+    limits.unlink()
+    os.mkfifo(limits)
+    expect(box, ("warning", "driver-missing", "nvidia"), missed=missed)
 
 
 def nothing(box):
@@ -450,7 +466,8 @@ ON_SWITCHES = [healthy, width, width_of_an_idle_gpu, width_of_an_uplink, slot, i
 ON_DIRECT = [healthy, no_links, acs_under_a_translating_iommu, acs_that_passes_through,
              acs_that_only_validates, not_root, odd_config, iommu_by_options,
              relaxed_ordering, small_bar, driver, forced_p2p, covered_shm, little_memory,
-             memlock, mps, environment, one_gpu, no_gpu, nothing, usage, here, full_shm]
+             memlock, mps, environment, one_gpu, no_gpu, out_of_the_tree,
+             nothing, usage, here, full_shm]
 
 
 def check_document():

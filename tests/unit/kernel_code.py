@@ -24,12 +24,12 @@ FLOORS = {
     # for it; the credit posted in two places, a report, its look around, and its end.
     "ips_ring_ll": {"load": 2, "store": 9, "acquire": 3, "release": 5},
     "ips_ring_ll128": {"load": 1, "store": 8, "acquire": 3, "release": 5},
-    # The general way has two units of 16 bytes in flight, the fast one eight and then two, or
-    # in a sum, four of each source and then one: two ways to pass on or keep what came, six
-    # sums, one way to begin. Two more acquires, of the flag, and its release, while the credit
-    # of every step leaves one place to post it.
-    "ips_ring_simple": {"load": 2 + 2 * 10 + 6 * 5, "store": 7 + 2 + 2 * 10 + 6 * 5,
-                        "acquire": 5, "release": 5},
+    # The general way moves one unit, in a stage alone and in two that go together. The fast one
+    # has eight units of 16 bytes in flight and then two, or in a sum four of each source and
+    # then one: two ways to pass on or keep what came, six sums, one way to begin, and again
+    # where two stages go together; there also four of each and then one. The waits for flag
+    # and credit, and what tells of them, stand in both places.
+    "ips_ring_simple": {"load": 82, "store": 89, "acquire": 9, "release": 7},
     # A line of every rank is loaded at once, in two-shot in both steps; one is sent, or in the
     # first step of two-shot, one to every other rank; LL stores the lines beyond the message,
     # too. No credits: words are those of the report alone.
@@ -74,7 +74,7 @@ def compile_kernels(nvcc, root, *options):
 PTX_PART = re.compile(r"^(?:\.visible )?\.(entry|func)\s+(?:\(.*?\)\s*)?(\w+)\((.*?)^\}",
                       re.S | re.M)
 PTX_CALL = re.compile(r"\bcall(?:\.uni)?\s+(?:\([^)]*\),\s*)?(\w+)")
-PTX_ACCESS = re.compile(r"\b((?:ld|st|atom|red)\.[\w.:]+)")
+PTX_ACCESS = re.compile(r"(?<![.\w])((?:ld|st|atom|red)\.[\w.:]+)")
 PTX_KINDS = {"ld.relaxed.sys.global.v4.u32": "load", "st.relaxed.sys.global.v4.u32": "store",
              "ld.acquire.sys.global.u64": "acquire", "st.release.sys.global.u64": "release"}
 # The non-coherent path never sees a peer's store; ips_exchange is the one read-modify-write,

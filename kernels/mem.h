@@ -17,9 +17,7 @@
 
 #include <stdint.h>
 
-/* What the threads of a block share: see ips_shared(). */
-#define IPS_SHARED_BYTES 192
-#define IPS_SHARED_ANY 32 /* from here on 128 bytes are ips_barrier_any's */
+#include "kernels/shared.h"
 
 struct alignas(16) ips_v4 {
     uint32_t x, y, z, w;

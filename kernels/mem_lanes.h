@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "kernels/shared.h"
+
 #define IPS_DEVICE static inline
 #define IPS_DEVICE_CALL static
 #define IPS_KERNEL(threads) extern "C" void

@@ -341,7 +341,7 @@ void lanes_reset(uint32_t ranks, uint32_t blocks_max, uint32_t threads_max)
     world.lanes = ranks * blocks_max * threads_max;
     if (world.lanes > CHECK_LANES)
         failed("too many lanes");
-    world.patience = 300;
+    world.patience = 150;
     world.current = &host;
     burst = phase = 1;
     memset(&world.lane[world.lanes], 0, offsetof(struct lane, load));

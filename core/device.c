@@ -30,13 +30,10 @@ static int find_kernels(struct ips_device *device, gpu_module module, char *ret_
         gpu_function *slot;
         const char *name;
     } wanted[] = {
-        {&device->kernels[IPS_RING_LL], IPS_KERNEL_RING_LL},
-        {&device->kernels[IPS_RING_LL128], IPS_KERNEL_RING_LL128},
-        {&device->kernels[IPS_RING_SIMPLE], IPS_KERNEL_RING_SIMPLE},
-        {&device->kernels[IPS_ONESHOT_LL], IPS_KERNEL_ONESHOT_LL},
-        {&device->kernels[IPS_ONESHOT_LL128], IPS_KERNEL_ONESHOT_LL128},
-        {&device->kernels[IPS_TWOSHOT_LL], IPS_KERNEL_TWOSHOT_LL},
-        {&device->kernels[IPS_TWOSHOT_LL128], IPS_KERNEL_TWOSHOT_LL128},
+#define WANTED(function, capitals)                                                         \
+    {&device->kernels[IPS_##capitals], IPS_KERNEL_##capitals},
+        IPS_ALLREDUCE_KERNELS(WANTED)
+#undef WANTED
         {&device->probe, IPS_KERNEL_PROBE},
         {&device->weigh, IPS_KERNEL_WEIGH},
         {&device->compare, IPS_KERNEL_COMPARE},

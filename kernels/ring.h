@@ -29,8 +29,8 @@ struct ips_ring_shared {
 };
 
 static_assert(sizeof(struct ips_ring_shared) <= IPS_SHARED_ANY, "apart");
-static_assert(IPS_SHARED_ANY + 128 + sizeof(struct ips_run_numbers) <= IPS_SHARED_BYTES,
-              "all fit");
+static_assert(IPS_SHARED_ANY + IPS_SHARED_ANY_BYTES + sizeof(struct ips_run_numbers) <=
+                  IPS_SHARED_BYTES, "all fit");
 
 /* One stage: a chunk, and what happens to it. */
 struct ips_stage {

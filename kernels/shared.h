@@ -4,6 +4,7 @@
 #define IPS_KERNELS_SHARED_H
 
 #define IPS_SHARED_BYTES 192
-#define IPS_SHARED_ANY 32 /* from here on 128 bytes are ips_barrier_any's */
+#define IPS_SHARED_ANY 32 /* from here on are ips_barrier_any's: */
+#define IPS_SHARED_ANY_BYTES 128
 
 #endif

@@ -286,6 +286,15 @@ struct ips_verify_args {
 #define IPS_KERNEL_ONESHOT_LL128 "ips_oneshot_ll128"
 #define IPS_KERNEL_TWOSHOT_LL "ips_twoshot_ll"
 #define IPS_KERNEL_TWOSHOT_LL128 "ips_twoshot_ll128"
+/* X(function without ips_, the same in capitals): of each enum ips_variant, in its order. */
+#define IPS_ALLREDUCE_KERNELS(X)                                                           \
+    X(ring_ll, RING_LL)                                                                    \
+    X(ring_ll128, RING_LL128)                                                              \
+    X(ring_simple, RING_SIMPLE)                                                            \
+    X(oneshot_ll, ONESHOT_LL)                                                              \
+    X(oneshot_ll128, ONESHOT_LL128)                                                        \
+    X(twoshot_ll, TWOSHOT_LL)                                                              \
+    X(twoshot_ll128, TWOSHOT_LL128)
 #define IPS_KERNEL_PROBE "ips_probe"
 #define IPS_KERNEL_WEIGH "ips_verify_weigh"
 #define IPS_KERNEL_COMPARE "ips_verify_compare"

@@ -7,40 +7,12 @@
 
 static_assert(offsetof(struct ips_ring_shared, dead) == CHECK_SHARED_DEAD, "as watched");
 
-static void run_ring_ll(const void *args)
-{
-    ips_ring_ll(*static_cast<const struct ips_allreduce_args *>(args));
-}
-
-static void run_ring_ll128(const void *args)
-{
-    ips_ring_ll128(*static_cast<const struct ips_allreduce_args *>(args));
-}
-
-static void run_ring_simple(const void *args)
-{
-    ips_ring_simple(*static_cast<const struct ips_allreduce_args *>(args));
-}
-
-static void run_oneshot_ll(const void *args)
-{
-    ips_oneshot_ll(*static_cast<const struct ips_allreduce_args *>(args));
-}
-
-static void run_oneshot_ll128(const void *args)
-{
-    ips_oneshot_ll128(*static_cast<const struct ips_allreduce_args *>(args));
-}
-
-static void run_twoshot_ll(const void *args)
-{
-    ips_twoshot_ll(*static_cast<const struct ips_allreduce_args *>(args));
-}
-
-static void run_twoshot_ll128(const void *args)
-{
-    ips_twoshot_ll128(*static_cast<const struct ips_allreduce_args *>(args));
-}
+#define RUN(function, capitals)                                                            \
+    static void run_##function(const void *args)                                           \
+    {                                                                                      \
+        ips_##function(*static_cast<const struct ips_allreduce_args *>(args));             \
+    }
+IPS_ALLREDUCE_KERNELS(RUN)
 
 static void run_probe(const void *args)
 {
@@ -48,11 +20,5 @@ static void run_probe(const void *args)
 }
 
 lane_fn *const checked_probe = run_probe;
-lane_fn *const checked_kernels[IPS_VARIANTS] = {
-    run_ring_ll,
-    run_ring_ll128,
-    run_ring_simple,
-    run_oneshot_ll,
-    run_oneshot_ll128,
-    run_twoshot_ll,
-    run_twoshot_ll128};
+#define RUNNER(function, capitals) run_##function,
+lane_fn *const checked_kernels[IPS_VARIANTS] = {IPS_ALLREDUCE_KERNELS(RUNNER)};

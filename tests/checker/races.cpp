@@ -128,7 +128,7 @@ static void access(const void *address, size_t bytes, bool write)
         lanes_pause();
         const size_t in = at % CHECK_SHARED_BYTES;
         const bool tells = in == CHECK_SHARED_DEAD ||
-                           (in >= IPS_SHARED_ANY && in < IPS_SHARED_ANY + 128);
+                           (in >= IPS_SHARED_ANY && in < IPS_SHARED_ANY + IPS_SHARED_ANY_BYTES);
         if (!write && tells && *p)
             world.current->dead = true;
         if (world.aborted) /* ips_ring_shared.dead goes from 0 to 1 at any time */

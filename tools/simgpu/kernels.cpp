@@ -19,40 +19,12 @@ extern "C" const struct sim_kernel sim_kernels[];
 extern "C" const size_t sim_kernel_count;
 extern "C" void *const sim_module_version;
 
-static void run_ring_ll(const void *args)
-{
-    ips_ring_ll(*static_cast<const struct ips_allreduce_args *>(args));
-}
-
-static void run_ring_ll128(const void *args)
-{
-    ips_ring_ll128(*static_cast<const struct ips_allreduce_args *>(args));
-}
-
-static void run_ring_simple(const void *args)
-{
-    ips_ring_simple(*static_cast<const struct ips_allreduce_args *>(args));
-}
-
-static void run_oneshot_ll(const void *args)
-{
-    ips_oneshot_ll(*static_cast<const struct ips_allreduce_args *>(args));
-}
-
-static void run_oneshot_ll128(const void *args)
-{
-    ips_oneshot_ll128(*static_cast<const struct ips_allreduce_args *>(args));
-}
-
-static void run_twoshot_ll(const void *args)
-{
-    ips_twoshot_ll(*static_cast<const struct ips_allreduce_args *>(args));
-}
-
-static void run_twoshot_ll128(const void *args)
-{
-    ips_twoshot_ll128(*static_cast<const struct ips_allreduce_args *>(args));
-}
+#define RUN(function, capitals)                                                            \
+    static void run_##function(const void *args)                                           \
+    {                                                                                      \
+        ips_##function(*static_cast<const struct ips_allreduce_args *>(args));             \
+    }
+IPS_ALLREDUCE_KERNELS(RUN)
 
 static void run_probe(const void *args)
 {
@@ -69,14 +41,10 @@ static void run_compare(const void *args)
     ips_verify_compare(*static_cast<const struct ips_verify_args *>(args));
 }
 
+#define ENTRY(function, capitals)                                                          \
+    {IPS_KERNEL_##capitals, run_##function, sizeof(struct ips_allreduce_args)},
 const struct sim_kernel sim_kernels[] = {
-    {IPS_KERNEL_RING_LL, run_ring_ll, sizeof(struct ips_allreduce_args)},
-    {IPS_KERNEL_RING_LL128, run_ring_ll128, sizeof(struct ips_allreduce_args)},
-    {IPS_KERNEL_RING_SIMPLE, run_ring_simple, sizeof(struct ips_allreduce_args)},
-    {IPS_KERNEL_ONESHOT_LL, run_oneshot_ll, sizeof(struct ips_allreduce_args)},
-    {IPS_KERNEL_ONESHOT_LL128, run_oneshot_ll128, sizeof(struct ips_allreduce_args)},
-    {IPS_KERNEL_TWOSHOT_LL, run_twoshot_ll, sizeof(struct ips_allreduce_args)},
-    {IPS_KERNEL_TWOSHOT_LL128, run_twoshot_ll128, sizeof(struct ips_allreduce_args)},
+    IPS_ALLREDUCE_KERNELS(ENTRY)
     {IPS_KERNEL_PROBE, run_probe, sizeof(struct ips_probe_args)},
     {IPS_KERNEL_WEIGH, run_weigh, sizeof(struct ips_verify_args)},
     {IPS_KERNEL_COMPARE, run_compare, sizeof(struct ips_verify_args)},

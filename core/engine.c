@@ -70,6 +70,7 @@ static int launch(struct ips_engine *engine, const struct ips_allreduce *call, i
         .counter = ips_counter_of(call->variant, call->count * element),
         .element = element,
         .captured = captured != 0,
+        .group = call->group,
     };
     for (int position = 0; position < n; position++) {
         args.mailbox[position] = (void *)(uintptr_t)engine->slab.mailbox[position];
@@ -92,9 +93,18 @@ static int enqueue(struct ips_engine *engine, const struct ips_allreduce *call,
         launch(engine, call, *ret_captured))
         return -EINVAL;
     engine->captured |= *ret_captured;
+    engine->group = call->group;
     if (ips_order_end(&engine->order, gpu, call->stream, *ret_captured))
         return ips_engine_fail(engine, -EIO, "a driver call failed after a launch");
     return 0;
+}
+
+/* Whether the ranks' groups are as the call needs them. */
+static int is_grouped(const struct ips_engine *engine, const struct ips_allreduce *call)
+{
+    const uint32_t n = (uint32_t)engine->segment.nranks;
+    return ips_groups_valid(call->group, n) ||
+           (!call->group && ips_variant_algo((int)call->variant) != IPS_HIERARCHICAL);
 }
 
 int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *call,
@@ -105,7 +115,8 @@ int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *
     *ret_captured = 0;
     if (ips_engine_error(engine))
         return -EIO;
-    if (!call->channels || call->threads > ips_variant_max_threads((int)call->variant))
+    if (!call->channels || call->threads > ips_variant_max_threads((int)call->variant) ||
+        !is_grouped(engine, call))
         return -EINVAL;
     if (!call->count)
         return 0;
@@ -178,7 +189,36 @@ static void pause_ms(long ms)
     nanosleep(&time, NULL);
 }
 
-/* Whether the successor has written its last credit into this slab: then no peer writes
+/* The rank that reads what this one sends in a ring. */
+static int successor(const struct ips_engine *engine, int ring)
+{
+    const struct ips_segment *segment = &engine->segment;
+    return (int)ips_ring_next(ring, (uint32_t)segment->rank, 1, (uint32_t)segment->nranks,
+                              engine->group);
+}
+
+/* Whether a rank, which may still write here, has left. */
+static int has_left(const struct ips_engine *engine, int rank)
+{
+    const struct ips_segment *segment = &engine->segment;
+    const int slot = segment->slot_of[rank];
+    return ips_record_state(ips_segment_slot(segment, slot)) == IPS_RECORD_CLOSED ||
+           ips_segment_dead(segment, slot);
+}
+
+/* Whether a protocol's successors have given their last credits, or left. */
+static int credited(const struct ips_engine *engine, int proto,
+                    const struct ips_word *credit, uint64_t step)
+{
+    for (uint32_t ring = 0; ring < ips_rings(proto, engine->group); ring++) {
+        const int rank = successor(engine, (int)ring);
+        if (credit[rank].value < step && !has_left(engine, rank))
+            return 0;
+    }
+    return 1;
+}
+
+/* Whether all successors have written their last credits into this slab: then no peer writes
  * here any more, since all data was received by the calls that have ended. */
 static int quiet(struct ips_engine *engine, gpu_stream stream)
 {
@@ -188,15 +228,15 @@ static int quiet(struct ips_engine *engine, gpu_stream stream)
         gpu->cuStreamSynchronize(stream))
         return 0;
     for (unsigned channel = 0; channel < engine->channels; channel++) {
-        struct ips_word credit[IPS_PROTOS];
+        struct ips_word credit[IPS_PROTOS][IPS_MAX_RANKS];
         gpu_ptr at = engine->slab.exported +
                      sizeof(struct ips_mailbox) + channel * sizeof(struct ips_channel) +
                      offsetof(struct ips_channel, credit);
         if (gpu->cuMemcpyDtoHAsync(credit, at, sizeof credit, stream) ||
             gpu->cuStreamSynchronize(stream))
             return 0;
-        for (unsigned proto = 0; proto < IPS_PROTOS; proto++)
-            if (credit[proto].value < head.step[proto][channel])
+        for (int proto = 0; proto < IPS_PROTOS; proto++)
+            if (!credited(engine, proto, credit[proto], head.step[proto][channel]))
                 return 0;
     }
     return 1;
@@ -214,15 +254,6 @@ static int ended(const struct ips_engine *engine)
     return status == GPU_SUCCESS;
 }
 
-/* Whether the successor, who alone may still write here, has left. */
-static int successor_left(const struct ips_engine *engine)
-{
-    const struct ips_segment *segment = &engine->segment;
-    const int slot = segment->slot_of[(segment->rank + 1) % segment->nranks];
-    return ips_record_state(ips_segment_slot(segment, slot)) == IPS_RECORD_CLOSED ||
-           ips_segment_dead(segment, slot);
-}
-
 /* Whether the peers write no more, within two seconds: a process that ends right after
  * this takes its device memory along. Host memory stays for as long as a peer maps it. */
 static int left_alone(struct ips_engine *engine)
@@ -235,8 +266,7 @@ static int left_alone(struct ips_engine *engine)
         return 0;
     int done = 0;
     for (int waited = 0; waited < QUIESCE_MS && !done; waited++) {
-        done =
-            quiet(engine, stream) || successor_left(engine) || ips_engine_error(engine);
+        done = quiet(engine, stream) || ips_engine_error(engine);
         if (!done)
             pause_ms(1);
     }

@@ -115,6 +115,7 @@ struct ips_allreduce {
     enum ips_variant variant;
     unsigned channels; /* from 1 on; at most ips_engine_channels() are used */
     unsigned threads;  /* per channel: a multiple of 32, see ips_variant_max_threads() */
+    unsigned group;    /* ranks of a group, see ips_groups_valid(), or 0: alike in all calls */
     gpu_stream stream;
 };
 

@@ -16,6 +16,7 @@ struct ips_engine {
     struct ips_order order;
     unsigned channels;
     enum ips_link link;
+    unsigned group; /* as its calls say */
     struct ips_watch watch;
     gpu_ptr verify;    /* memory of verify.c, or 0 */
     uint64_t verified; /* calls that were compared */

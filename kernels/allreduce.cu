@@ -5,6 +5,7 @@
 
 #include "kernels/mem.h"
 
+#include "kernels/hierarchical.h"
 #include "kernels/ll.h"
 #include "kernels/ll128.h"
 #include "kernels/probe.h"
@@ -58,6 +59,12 @@ IPS_KERNEL(IPS_TWOSHOT_LL128_THREADS) ips_twoshot_ll128(IPS_PARAMETER struct ips
     struct ips_ll128 protocol;
     ips_ll128::open(&protocol, &args.head->keys);
     ips_direct_run(&args, &protocol, IPS_TWOSHOT);
+}
+
+IPS_KERNEL(IPS_MAX_THREADS) ips_hierarchical_simple(IPS_PARAMETER struct ips_allreduce_args args)
+{
+    struct ips_simple protocol;
+    ips_hierarchical_run(&args, &protocol);
 }
 
 IPS_KERNEL(IPS_PROBE_THREADS) ips_probe(IPS_PARAMETER struct ips_probe_args args)

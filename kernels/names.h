@@ -39,7 +39,8 @@ static inline const char *ips_link_name(int link)
 
 static inline const char *ips_algo_name(int algo)
 {
-    static const char *const names[IPS_ALGOS] = {"ring", "oneshot", "twoshot"};
+    static const char *const names[IPS_ALGOS] = {"ring", "oneshot", "twoshot",
+                                                 "hierarchical"};
     return algo >= 0 && algo < IPS_ALGOS ? names[algo] : NULL;
 }
 
@@ -47,8 +48,8 @@ static inline const char *ips_algo_name(int algo)
 static inline const char *ips_variant_name(int variant)
 {
     static const char *const names[IPS_VARIANTS] = {
-        "ring LL",       "ring LL128",  "ring Simple",  "oneshot LL",
-        "oneshot LL128", "twoshot LL",  "twoshot LL128"};
+        "ring LL",       "ring LL128",    "ring Simple",        "oneshot LL",
+        "oneshot LL128", "twoshot LL",    "twoshot LL128",      "hierarchical Simple"};
     return variant >= 0 && variant < IPS_VARIANTS ? names[variant] : NULL;
 }
 

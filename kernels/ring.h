@@ -7,6 +7,7 @@
  * every chunk travels once around and collects the sum, then all-gather, in which it travels
  * once more. Pieces are the outermost loop and a stage sends at most one slot, so a rank is
  * never more than one slot ahead of what it has received and cannot fill the ring.
+ * hierarchical.h makes other stages of the same piece.
  *
  * Nothing here depends on pointers or data: every rank takes the same steps. */
 #ifndef IPS_KERNELS_RING_H
@@ -16,7 +17,7 @@
 
 struct ips_ring {
     struct ips_run run;
-    struct ips_channel *mine, *next, *prev; /* this channel in the three mailboxes */
+    struct ips_channel *mine, *next; /* this channel in the two mailboxes */
     uint32_t proto, next_position, prev_position;
     uint64_t step;   /* completed steps; the same in all threads of the block */
     uint64_t credit; /* last credit known, likewise */
@@ -37,8 +38,15 @@ struct ips_stage {
     uint64_t offset; /* bytes into the message */
     uint32_t bytes;  /* may be 0: the step is taken all the same */
     bool recv, reduce, send, copy;
-    bool last_reduce;             /* the sum is complete here */
+    bool last_reduce; /* the sum is complete here */
+    bool stays;       /* reduces, and sends nothing: only in hierarchical.h */
+    bool own_out;     /* the own part is what such a stage has copied to the output */
     uint64_t recv_step, send_step;
+};
+
+/* Part of the message that takes one turn of stages. In elements. */
+struct ips_piece {
+    uint64_t begin, elements, chunk;
 };
 
 /* The last stage of a piece, which waits for the first one of the next: receives into out. */
@@ -74,19 +82,26 @@ IPS_DEVICE void ips_wait_credit(struct ips_ring *ring, uint64_t step, uint32_t s
     struct ips_ring_shared *shared = (struct ips_ring_shared *)ips_shared();
     ips_barrier();
     if (ips_thread() == 0)
-        shared->credit = ips_wait_word(ring, &ring->mine->credit[ring->proto].value,
-                                       IPS_WAIT_CREDIT, step - slots);
+        shared->credit = ips_wait_word(
+            ring, &ring->mine->credit[ring->proto][ring->next_position].value,
+            IPS_WAIT_CREDIT, step - slots);
     ips_barrier();
     ring->credit = shared->credit;
     ring->run.dead |= shared->dead != 0;
 }
 
-/* Tells the predecessor that all slots up to `step` were read. All threads call it. */
+/* Tells the predecessors that all slots up to `step` were read. All threads call it. */
 IPS_DEVICE void ips_post_credit(struct ips_ring *ring, uint64_t step)
 {
+    const struct ips_allreduce_args *args = ring->run.args;
     ips_barrier();
-    if (ips_thread() == 0 && !ring->run.dead)
-        ips_st_release(&ring->prev->credit[ring->proto].value, step);
+    if (ips_thread() >= ips_rings((int)ring->proto, args->group) || ring->run.dead)
+        return;
+    if (ips_thread() == IPS_RING_INSIDE && args->rank % args->group)
+        return; /* the same as in the ring of all */
+    const uint32_t writer =
+        ips_ring_next((int)ips_thread(), args->rank, -1, args->nranks, args->group);
+    ips_st_release(&ips_channel_of(args, writer)->credit[ring->proto][args->rank].value, step);
 }
 
 /* What a stage makes of one unit of up to 16 bytes: `received` is the predecessor's, the
@@ -104,46 +119,56 @@ IPS_DEVICE struct ips_v4 ips_combine(const struct ips_ring *ring,
     return stage->last_reduce ? ips_output(&ring->run, v) : v;
 }
 
-/* Stage j of a piece: chunk (rank - 1 - j) of the ring, so that a rank passes on in each
- * stage what it received in the one before. */
-IPS_DEVICE struct ips_stage ips_stage_of(const struct ips_ring *ring, uint32_t j,
-                                         uint64_t piece, uint64_t piece_elements,
-                                         uint64_t chunk_elements)
+/* Stage j of a ring of `n` ranks in which this one is at `place`: chunk (place - 1 - j), so
+ * that a rank passes on in each stage what it received in the one before. The ring has n
+ * chunks of `chunk` elements, from `begin` on in the piece; it receives step `first` + j. */
+IPS_DEVICE struct ips_stage ips_stage_of(const struct ips_ring *ring,
+                                         const struct ips_piece *piece, uint32_t n,
+                                         uint32_t place, uint32_t j, uint64_t begin,
+                                         uint64_t chunk, uint64_t first)
 {
-    const uint32_t n = ring->run.args->nranks;
-    uint64_t begin = (ring->run.args->rank + 2 * n - 1 - j) % n * chunk_elements;
-    if (begin > piece_elements)
-        begin = piece_elements;
-    uint64_t left = piece_elements - begin;
+    const uint32_t element = ring->run.in.element;
+    begin += (place + 2 * n - 1 - j) % n * chunk;
+    if (begin > piece->elements)
+        begin = piece->elements;
+    const uint64_t left = piece->elements - begin;
     struct ips_stage stage;
-    stage.offset = (piece + begin) * ring->run.in.element;
-    stage.bytes = (uint32_t)((left < chunk_elements ? left : chunk_elements) *
-                             ring->run.in.element);
+    stage.offset = (piece->begin + begin) * element;
+    stage.bytes = (uint32_t)((left < chunk ? left : chunk) * element);
     stage.recv = j > 0;
     stage.reduce = j > 0 && j < n;
     stage.send = j < 2 * n - 2;
     stage.copy = j >= n - 1;
     stage.last_reduce = j == n - 1;
-    stage.recv_step = ring->step + j;
-    stage.send_step = ring->step + j + 1;
+    stage.stays = stage.own_out = false;
+    stage.recv_step = first + j;
+    stage.send_step = first + j + 1;
     return stage;
 }
 
-IPS_DEVICE void ips_ring_open(struct ips_ring *ring, const struct ips_allreduce_args *args,
-                              uint32_t proto)
+/* From now on this rank has the neighbours that it has in `which` ring. */
+IPS_DEVICE void ips_ring_turn(struct ips_ring *ring, int which)
 {
-    const uint32_t n = args->nranks;
-    ips_run_open(&ring->run, args, (uint32_t)ips_variant_of(IPS_RING, (int)proto));
-    ring->next_position = (args->rank + 1) % n;
-    ring->prev_position = (args->rank + n - 1) % n;
-    ring->mine = ips_channel_of(args, args->rank);
+    const struct ips_allreduce_args *args = ring->run.args;
+    ring->next_position =
+        ips_ring_next(which, args->rank, 1, args->nranks, args->group);
+    ring->prev_position =
+        ips_ring_next(which, args->rank, -1, args->nranks, args->group);
     ring->next = ips_channel_of(args, ring->next_position);
-    ring->prev = ips_channel_of(args, ring->prev_position);
+}
+
+IPS_DEVICE void ips_ring_open(struct ips_ring *ring, const struct ips_allreduce_args *args,
+                              uint32_t proto, uint32_t variant, int which)
+{
+    ips_run_open(&ring->run, args, variant);
+    ring->mine = ips_channel_of(args, args->rank);
     ring->proto = proto;
+    ips_ring_turn(ring, which);
     struct ips_ring_shared *shared = (struct ips_ring_shared *)ips_shared();
     if (ips_thread() == 0) {
-        const uint64_t step = *ips_step_of(args, ring->run.variant);
-        shared->credit = ips_ld_acquire(&ring->mine->credit[proto].value);
+        const uint64_t step = *ips_step_of(args, variant);
+        shared->credit =
+            ips_ld_acquire(&ring->mine->credit[proto][ring->next_position].value);
         shared->step = step;
         shared->dead = 0;
     }
@@ -154,7 +179,13 @@ IPS_DEVICE void ips_ring_open(struct ips_ring *ring, const struct ips_allreduce_
     ring->credit = shared->credit;
 }
 
-/* Runs this block's channel with protocol P, which provides:
+/* Runs this block's channel by shape S with protocol P. The shape provides:
+ *   variant(proto)
+ *   first        the ring of the first stage
+ *   split(args)  chunks of which all must fit into a slot
+ *   stages(args), steps(args)  of a piece
+ *   stage(ring, piece, j)      all threads of the block call it, in order
+ * The protocol:
  *   id           enum ips_proto
  *   slot_data(nranks)  bytes of data that a slot holds
  *   unit_bytes   chunks begin at multiples of it
@@ -162,27 +193,29 @@ IPS_DEVICE void ips_ring_open(struct ips_ring *ring, const struct ips_allreduce_
  *   stage(protocol, ring, stage)  moves one chunk; all threads of the block call it
  *   joins        whether the last stage of a piece waits for the first one of the next:
  *   stage_both(protocol, ring, rest, stage)  moves them together */
-template <class P>
-IPS_DEVICE void ips_ring_run(const struct ips_allreduce_args *args, const P *protocol)
+template <class S, class P>
+IPS_DEVICE void ips_pieces_run(const struct ips_allreduce_args *args, const P *protocol)
 {
     struct ips_ring ring;
-    ips_ring_open(&ring, args, P::id);
-    const uint32_t n = args->nranks;
+    ips_ring_open(&ring, args, P::id, (uint32_t)S::variant(P::id), S::first);
+    const uint32_t n = args->nranks, stages = S::stages(args);
     const uint64_t unit = P::unit_bytes / args->element;
-    const uint64_t most = (uint64_t)(P::slot_data(n) / P::unit_bytes) * unit * n;
-    uint64_t piece, end;
-    ips_part_of(args, unit, &piece, &end);
+    const uint64_t most = (uint64_t)(P::slot_data(n) / P::unit_bytes / S::split(args)) * unit * n;
+    struct ips_piece piece;
+    uint64_t end;
+    ips_part_of(args, unit, &piece.begin, &end);
     struct ips_rest rest = {0, 0, false};
-    for (; piece < end; piece += most) {
-        const uint64_t elements = end - piece < most ? end - piece : most;
-        const uint64_t chunk = ips_round_up((elements + n - 1) / n, unit);
-        for (uint32_t j = 0; j < 2 * n - 1; j++) {
-            const struct ips_stage stage = ips_stage_of(&ring, j, piece, elements, chunk);
-            if (P::joins && !stage.send && end - piece > most) {
+    for (; piece.begin < end; piece.begin += most) {
+        const bool last = end - piece.begin <= most;
+        piece.elements = last ? end - piece.begin : most;
+        piece.chunk = ips_round_up((piece.elements + n - 1) / n, unit);
+        for (uint32_t j = 0; j < stages; j++) {
+            const struct ips_stage stage = S::stage(&ring, &piece, j);
+            if (P::joins && j + 1 == stages && !last) {
                 rest = {stage.offset, stage.bytes, true};
                 continue;
             }
-            if (P::joins && rest.there && !stage.recv) {
+            if (P::joins && rest.there && j == 0) {
                 P::stage_both(protocol, &ring, &rest, &stage);
                 ips_post_credit(&ring, stage.recv_step);
                 continue;
@@ -191,11 +224,50 @@ IPS_DEVICE void ips_ring_run(const struct ips_allreduce_args *args, const P *pro
             if (stage.recv && stage.recv_step % P::credit_every == 0)
                 ips_post_credit(&ring, stage.recv_step);
         }
-        ring.step += 2 * n - 2;
+        ring.step += S::steps(args);
     }
     if (ring.step % P::credit_every)
         ips_post_credit(&ring, ring.step);
     ips_run_close(&ring.run, ring.step);
+}
+
+/* One ring of all ranks. */
+struct ips_one_ring {
+    static const int first = IPS_RING_OF_ALL;
+
+    IPS_DEVICE int variant(int proto)
+    {
+        return ips_variant_of(IPS_RING, proto);
+    }
+
+    IPS_DEVICE uint32_t split(const struct ips_allreduce_args *)
+    {
+        return 1;
+    }
+
+    IPS_DEVICE uint32_t stages(const struct ips_allreduce_args *args)
+    {
+        return 2 * args->nranks - 1;
+    }
+
+    IPS_DEVICE uint32_t steps(const struct ips_allreduce_args *args)
+    {
+        return 2 * args->nranks - 2;
+    }
+
+    IPS_DEVICE struct ips_stage stage(struct ips_ring *ring, const struct ips_piece *piece,
+                                      uint32_t j)
+    {
+        const struct ips_allreduce_args *args = ring->run.args;
+        return ips_stage_of(ring, piece, args->nranks, args->rank, j, 0, piece->chunk,
+                            ring->step);
+    }
+};
+
+template <class P>
+IPS_DEVICE void ips_ring_run(const struct ips_allreduce_args *args, const P *protocol)
+{
+    ips_pieces_run<ips_one_ring>(args, protocol);
 }
 
 #endif

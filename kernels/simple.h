@@ -22,9 +22,19 @@ struct ips_simple {
     IPS_DEVICE void wait_flag(struct ips_ring *ring, uint64_t step)
     {
         if (ips_thread() == 0)
-            ips_wait_word(ring, &ring->mine->flag.value, IPS_WAIT_DATA, step);
+            ips_wait_word(ring, &ring->mine->flag[ring->prev_position].value, IPS_WAIT_DATA,
+                          step);
         ips_barrier();
         ring->run.dead |= ((struct ips_ring_shared *)ips_shared())->dead != 0;
+    }
+
+    /* The own part as it enters the sum. */
+    IPS_DEVICE struct ips_v4 load_own(const struct ips_ring *ring,
+                                      const struct ips_stage *stage, uint64_t offset,
+                                      uint32_t bytes)
+    {
+        return stage->own_out ? ips_load(ring->run.out, offset, bytes)
+                              : ips_input(&ring->run, offset, bytes);
     }
 
     /* Unit i of a stage, of up to 16 bytes. */
@@ -37,7 +47,7 @@ struct ips_simple {
         if (stage->recv)
             received = ips_ld16(from + 16 * i);
         if (stage->reduce || !stage->recv)
-            own = ips_input(&ring->run, offset, bytes);
+            own = load_own(ring, stage, offset, bytes);
         const struct ips_v4 v = ips_combine(ring, stage, received, own);
         if (stage->send)
             ips_st16(to + 16 * i, v);
@@ -54,8 +64,8 @@ struct ips_simple {
     {
         const uint32_t stride = ips_threads(), round = stride * each;
         const uint32_t end = begin + (stage->bytes / 16 - begin) / round * round;
-        const struct ips_v4 *in =
-            (const struct ips_v4 *)(ring->run.in.base + stage->offset);
+        const struct ips_v4 *in = (const struct ips_v4 *)(
+            (stage->own_out ? ring->run.out.base : ring->run.in.base) + stage->offset);
         struct ips_v4 *out = (struct ips_v4 *)(ring->run.out.base + stage->offset);
         for (uint32_t i = begin + ips_thread(); i < end; i += round) {
             struct ips_v4 received[each], own[each];
@@ -126,8 +136,9 @@ struct ips_simple {
             return stage->send
                        ? fast<true, false, true, true, none>(ring, stage, from, to, begin)
                        : fast<true, false, false, true, none>(ring, stage, from, to, begin);
-        return stage->copy ? fast_sum<true, true>(ring, stage, from, to)
-                           : fast_sum<true, false>(ring, stage, from, to);
+        return stage->stays  ? fast_sum<false, true>(ring, stage, from, to)
+               : stage->copy ? fast_sum<true, true>(ring, stage, from, to)
+                             : fast_sum<true, false>(ring, stage, from, to);
     }
 
     /* Moves a stage's units from `begin` on. */
@@ -184,7 +195,7 @@ struct ips_simple {
     {
         ips_barrier();
         if (ips_thread() == 0 && !ring->run.dead)
-            ips_st_release(&ring->next->flag.value, step);
+            ips_st_release(&ring->next->flag[ring->run.args->rank].value, step);
     }
 
     /* The last stage of a piece and the first one of the next at once, so that a link that

@@ -51,12 +51,13 @@ enum ips_link {
     IPS_LINKS = 4,
 };
 
-/* How the ranks' data moves: see ring.h and direct.h. */
+/* How the ranks' data moves: see ring.h, direct.h and hierarchical.h. */
 enum ips_algo {
     IPS_RING = 0,    /* from neighbour to neighbour, 2 * n - 2 hops */
     IPS_ONESHOT = 1, /* every rank sends all of its data to every other: one hop */
     IPS_TWOSHOT = 2, /* every rank sums one part and sends the sum to every other: two hops */
-    IPS_ALGOS = 3,
+    IPS_HIERARCHICAL = 3, /* rings within groups, and between them one for each part */
+    IPS_ALGOS = 4,
 };
 
 /* An algorithm with a protocol that suits it: one kernel each. */
@@ -68,7 +69,8 @@ enum ips_variant {
     IPS_ONESHOT_LL128 = 4,
     IPS_TWOSHOT_LL = 5,
     IPS_TWOSHOT_LL128 = 6,
-    IPS_VARIANTS = 7,
+    IPS_HIERARCHICAL_SIMPLE = 7,
+    IPS_VARIANTS = 8,
 };
 
 /* The variant, or -1 where the two do not go together. */
@@ -76,26 +78,37 @@ IPS_BOTH int ips_variant_of(int algo, int proto)
 {
     if (algo == IPS_RING)
         return proto;
+    if (algo == IPS_HIERARCHICAL)
+        return proto == IPS_SIMPLE ? IPS_HIERARCHICAL_SIMPLE : -1;
     return proto == IPS_SIMPLE ? -1 : IPS_ONESHOT_LL + 2 * (algo - IPS_ONESHOT) + proto;
 }
 
 IPS_BOTH int ips_variant_algo(int variant)
 {
-    return variant < IPS_ONESHOT_LL ? IPS_RING
-                                    : IPS_ONESHOT + (variant - IPS_ONESHOT_LL) / 2;
+    return variant < IPS_ONESHOT_LL            ? IPS_RING
+           : variant < IPS_HIERARCHICAL_SIMPLE ? IPS_ONESHOT + (variant - IPS_ONESHOT_LL) / 2
+                                               : IPS_HIERARCHICAL;
 }
 
 IPS_BOTH int ips_variant_proto(int variant)
 {
-    return variant < IPS_ONESHOT_LL ? variant : (variant - IPS_ONESHOT_LL) % 2;
+    return variant < IPS_ONESHOT_LL            ? variant
+           : variant < IPS_HIERARCHICAL_SIMPLE ? (variant - IPS_ONESHOT_LL) % 2
+                                               : IPS_SIMPLE;
+}
+
+/* Whether it goes from neighbour to neighbour, with credits. */
+IPS_BOTH int ips_is_ring(int variant)
+{
+    const int algo = ips_variant_algo(variant);
+    return algo == IPS_RING || algo == IPS_HIERARCHICAL;
 }
 
 /* Variants that use the same memory count their steps together. */
 enum { IPS_SEQUENCES = 5 };
 IPS_BOTH int ips_sequence_of(int variant)
 {
-    return variant < IPS_ONESHOT_LL ? variant
-                                    : (int)IPS_PROTOS + ips_variant_proto(variant);
+    return (ips_is_ring(variant) ? 0 : (int)IPS_PROTOS) + ips_variant_proto(variant);
 }
 
 /* Threads of a block, at most: what the registers of a multiprocessor allow. */
@@ -118,6 +131,12 @@ static inline unsigned ips_element_bytes(int type)
 
 #define IPS_MIN_RANKS 2
 #define IPS_MAX_RANKS 8
+/* Whether `nranks` ranks can be groups of `group` ranks each: several of several. */
+IPS_BOTH int ips_groups_valid(unsigned group, unsigned nranks)
+{
+    return group > 1 && group < nranks && nranks % group == 0;
+}
+
 /* A channel is one block of the kernel with its own slots and its own step count. */
 #define IPS_MAX_CHANNELS 16
 /* Likewise where mailboxes lie in host memory: /dev/shm has 64 MB in a container of Docker's

@@ -6,7 +6,12 @@
  * A step is a 64-bit count per channel and sequence, from 1 on.
  *
  * Ring: the predecessor writes data, the successor credits. The slot of step s is s % slots.
- * A sender may write step s once the reader's credit has reached s - slots.
+ * A sender may write step s once the reader's credit has reached s - slots. Where ranks form
+ * groups, three rings share the slots of Simple: of all ranks, within a group, and between
+ * groups. Which one a step takes is the same everywhere, so every step has one writer; but
+ * writers do not wait for each other, so each has its own flag, and a reader credits all who
+ * may write its slot next. LL and LL128 keep to one ring: without a flag, nothing tells that
+ * all of a writer's stores have landed before another writer's.
  *
  * One-shot and two-shot: in each step every rank writes at least one line to every other,
  * into the inbox of the step's parity. Nobody waits for credits: a rank that has received a
@@ -27,7 +32,7 @@
 
 /* Bumped with every change of this file: checked against the loaded module and between the
  * ranks' records. */
-#define IPS_WIRE_VERSION 4
+#define IPS_WIRE_VERSION 5
 
 /* LL: 16-byte lines, 8 data bytes, each 4 of them followed by the low bits of the step. A
  * build may narrow the flag, and all slots, so that tests live in their wrap. */
@@ -87,8 +92,9 @@ struct ips_word {
 
 /* One channel's part of a mailbox. */
 struct ips_channel {
-    struct ips_word credit[IPS_PROTOS]; /* written by the successor: last step it read */
-    struct ips_word flag;               /* written by the predecessor: last Simple step */
+    struct ips_word credit[IPS_PROTOS][IPS_MAX_RANKS]; /* by the reader's position, who
+                                                          writes it: last step it read */
+    struct ips_word flag[IPS_MAX_RANKS]; /* likewise by the sender's: last Simple step */
     unsigned char ll[IPS_LL_SLOTS][IPS_LL_SLOT_BYTES];
     unsigned char ll128[IPS_LL128_SLOTS][IPS_LL128_SLOT_BYTES];
     unsigned char simple[IPS_SIMPLE_BYTES];
@@ -250,8 +256,35 @@ struct ips_allreduce_args {
     uint32_t element; /* bytes */
     uint8_t peer[IPS_MAX_RANKS]; /* communicator ranks by position, for reports */
     uint32_t captured; /* 1: a graph launches it, so only the device can count it */
-    uint32_t pad;
+    uint32_t group; /* ranks of each group of neighbouring positions, see ips_groups_valid();
+                       0: there are none */
 };
+
+/* The rings that a rank is in. Without groups only the first. */
+enum ips_ring_of {
+    IPS_RING_OF_ALL = 0,
+    IPS_RING_INSIDE = 1,  /* of its group */
+    IPS_RING_BETWEEN = 2, /* of those who have its place in the other groups */
+    IPS_RINGS = 3,
+};
+
+/* The position that is next to `position` in a ring: the one after it (direction 1) or
+ * before (-1). */
+IPS_BOTH uint32_t ips_ring_next(int ring, uint32_t position, int direction, uint32_t nranks,
+                                uint32_t group)
+{
+    if (ring == IPS_RING_INSIDE)
+        return position - position % group +
+               (position + group + (uint32_t)direction) % group;
+    const uint32_t stride = ring == IPS_RING_BETWEEN ? group : 1;
+    return (position + nranks + (uint32_t)direction * stride) % nranks;
+}
+
+/* In how many of them a protocol's slots are written. */
+IPS_BOTH uint32_t ips_rings(int proto, uint32_t group)
+{
+    return proto == IPS_SIMPLE && group ? IPS_RINGS : 1;
+}
 
 /* The one parameter of the probe kernel (one block of IPS_PROBE_THREADS threads). */
 #define IPS_PROBE_THREADS (IPS_MAX_RANKS * IPS_PROBE_WORDS)
@@ -286,6 +319,7 @@ struct ips_verify_args {
 #define IPS_KERNEL_ONESHOT_LL128 "ips_oneshot_ll128"
 #define IPS_KERNEL_TWOSHOT_LL "ips_twoshot_ll"
 #define IPS_KERNEL_TWOSHOT_LL128 "ips_twoshot_ll128"
+#define IPS_KERNEL_HIERARCHICAL_SIMPLE "ips_hierarchical_simple"
 /* X(function without ips_, the same in capitals): of each enum ips_variant, in its order. */
 #define IPS_ALLREDUCE_KERNELS(X)                                                           \
     X(ring_ll, RING_LL)                                                                    \
@@ -294,7 +328,8 @@ struct ips_verify_args {
     X(oneshot_ll, ONESHOT_LL)                                                              \
     X(oneshot_ll128, ONESHOT_LL128)                                                        \
     X(twoshot_ll, TWOSHOT_LL)                                                              \
-    X(twoshot_ll128, TWOSHOT_LL128)
+    X(twoshot_ll128, TWOSHOT_LL128)                                                        \
+    X(hierarchical_simple, HIERARCHICAL_SIMPLE)
 #define IPS_KERNEL_PROBE "ips_probe"
 #define IPS_KERNEL_WEIGH "ips_verify_weigh"
 #define IPS_KERNEL_COMPARE "ips_verify_compare"

@@ -9,8 +9,12 @@
  *     ring      2(n - 1) hops,  2(n - 1)/n * M bytes
  *     one-shot  1 hop,          (n - 1)    * M
  *     two-shot  2 hops,         2(n - 1)/n * M
+ *     hierarchical, k groups of g:  2(g - 1) + 2(k - 1) hops, 2(g - 1)/g * M within a group
+ *               and then 2(k - 1)/k * M/g between groups
  *
- * times 2 with LL and 16/15 with LL128. One-shot and two-shot meet again for every piece
+ * times 2 with LL and 16/15 with LL128. Where a group's ranks share an uplink, what leaves
+ * the group takes no less than that needs: of the ring, one rank's bytes; of the others,
+ * those of all g ranks, at one-shot and two-shot (n - g)/(n - 1) of them. One-shot and two-shot meet again for every piece
  * that fills their inboxes, which are further hops; a ring's pieces overlap. */
 #include "policy/model.h"
 
@@ -109,11 +113,6 @@ static const struct nccl_model nccl[IPS_LINKS][RANK_STEPS] = {
 };
 /* clang-format on */
 
-static double least(double a, double b)
-{
-    return a < b ? a : b;
-}
-
 int ips_candidate_at(unsigned i, struct ips_candidate *ret)
 {
     static const unsigned char channels[] = {1, 2, 4, 8, 12, 16};
@@ -135,30 +134,50 @@ int ips_candidate_at(unsigned i, struct ips_candidate *ret)
     return 0;
 }
 
-/* Bytes that a rank sends for one byte of the message. */
-static double wire_part(enum ips_variant variant, unsigned ranks)
+static double least(double a, double b)
 {
-    const int proto = ips_variant_proto(variant);
-    const double n = ranks, overhead = proto == IPS_LL      ? 2
-                                       : proto == IPS_LL128 ? 16.0 / 15
-                                                            : 1;
-    if (ips_variant_algo(variant) == IPS_ONESHOT)
-        return overhead * (n - 1);
-    return overhead * 2 * (n - 1) / n;
+    return a < b ? a : b;
 }
 
-static unsigned hops_of(enum ips_variant variant, unsigned ranks)
+static double most(double a, double b)
 {
-    const int algo = ips_variant_algo(variant);
-    return algo == IPS_RING ? 2 * (ranks - 1) : algo == IPS_ONESHOT ? 1 : 2;
+    return a > b ? a : b;
+}
+
+/* Bytes on the wire for one byte of data. */
+static double overhead(enum ips_variant variant)
+{
+    const int proto = ips_variant_proto((int)variant);
+    return proto == IPS_LL ? 2 : proto == IPS_LL128 ? 16.0 / 15 : 1;
+}
+
+/* Bytes that each of n ranks sends for one byte of the message, in a ring or two-shot. */
+static double ring_part(double n)
+{
+    return 2 * (n - 1) / n;
+}
+
+static unsigned hops_of(enum ips_variant variant, const struct ips_policy_place *place)
+{
+    const unsigned n = place->ranks, g = place->group ? place->group : n;
+    switch (ips_variant_algo((int)variant)) {
+    case IPS_RING:
+        return 2 * (n - 1);
+    case IPS_HIERARCHICAL:
+        return 2 * (g - 1) + 2 * (n / g - 1);
+    case IPS_ONESHOT:
+        return 1;
+    default:
+        return 2;
+    }
 }
 
 /* Times that the ranks meet beyond the first: once per piece that fills the inboxes. */
 static double further_pieces(uint64_t bytes, unsigned ranks,
                              const struct ips_candidate *candidate)
 {
-    const int algo = ips_variant_algo(candidate->variant);
-    if (algo == IPS_RING)
+    const int algo = ips_variant_algo((int)candidate->variant);
+    if (ips_is_ring((int)candidate->variant))
         return 0;
     double piece = (double)INBOX_BYTES / ranks * candidate->channels;
     piece *= ips_variant_proto(candidate->variant) == IPS_LL ? 0.5 : 15.0 / 16;
@@ -168,22 +187,42 @@ static double further_pieces(uint64_t bytes, unsigned ranks,
     return pieces > 1 ? pieces - 1 : 0;
 }
 
-struct ips_times ips_model_times(const struct ips_link_model *m, unsigned ranks,
-                                 uint64_t bytes, const struct ips_candidate *candidate)
+/* us that the wire takes for one byte of the message when a rank sends `rate` bytes per us
+ * over its own link and `up` over the uplink, if no other uses that. */
+static double wire_time(enum ips_variant variant, const struct ips_policy_place *place,
+                        double rate, double up)
+{
+    const double n = place->ranks, g = place->group ? place->group : n;
+    const double sent = ips_variant_algo((int)variant) == IPS_ONESHOT ? n - 1 : ring_part(n);
+    switch (ips_variant_algo((int)variant)) {
+    case IPS_RING:
+        return sent / (g < n ? least(rate, up) : rate);
+    case IPS_HIERARCHICAL:
+        return ring_part(g) / rate + ring_part(n / g) / g / least(rate, up / g);
+    default:
+        return most(sent / rate, g < n ? sent * (n - g) / (n - 1) * g / up : 0);
+    }
+}
+
+struct ips_times ips_model_times(const struct ips_link_model *m,
+                                 const struct ips_policy_place *place, uint64_t bytes,
+                                 const struct ips_candidate *candidate)
 {
     const enum ips_variant variant = candidate->variant;
-    const int direct = ips_variant_algo(variant) != IPS_RING;
-    const double blocks = m->block[ips_variant_proto(variant)] * candidate->channels *
+    const unsigned ranks = place->ranks;
+    const double blocks = m->block[ips_variant_proto((int)variant)] * candidate->channels *
                           candidate->threads / 512.0;
     const double share = m->total > 0 ? least(m->link, m->total / ranks) : m->link;
-    const double carried = share * (direct && ranks > 2 ? m->spread : 1);
+    const int spreads = !ips_is_ring((int)variant) && ranks > 2;
+    const double carried = share * (spreads ? m->spread : 1);
     const double rate = 1e3 * least(blocks, carried); /* bytes per us */
-    const double hops = hops_of(variant, ranks) +
-                        further_pieces(bytes, ranks, candidate) * hops_of(variant, ranks);
-    const double moved = hops * m->hop[ips_variant_proto(variant)] +
+    const double up = 1e3 * share * (place->uplink > 0 ? place->uplink : 1);
+    const double hops = hops_of(variant, place) * (1 + further_pieces(bytes, ranks, candidate));
+    const double moved = hops * m->hop[ips_variant_proto((int)variant)] +
                          candidate->channels * BLOCK_US +
                          candidate->threads / 512.0 * THREADS_US +
-                         wire_part(variant, ranks) * (double)bytes / rate;
+                         overhead(variant) * (double)bytes *
+                             wire_time(variant, place, rate, up);
     struct ips_times times;
     for (int mode = 0; mode < IPS_MODES; mode++)
         times.us[mode] = m->base[mode] + m->per_rank[mode] * ranks + moved;
@@ -195,10 +234,10 @@ const struct ips_link_model *ips_model_link(enum ips_link link)
     return &links[link];
 }
 
-struct ips_times ips_model_engine(enum ips_link link, unsigned ranks, uint64_t bytes,
+struct ips_times ips_model_engine(const struct ips_policy_place *place, uint64_t bytes,
                                   const struct ips_candidate *candidate)
 {
-    return ips_model_times(&links[link], ranks, bytes, candidate);
+    return ips_model_times(&links[place->link], place, bytes, candidate);
 }
 
 static double nccl_at(const double *us, uint64_t bytes)

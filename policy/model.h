@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "kernels/types.h"
+#include "policy/policy.h"
 
 /* How a call is made: launched by the host, or replayed from a graph. */
 enum ips_mode { IPS_MODE_EAGER, IPS_MODE_GRAPH, IPS_MODES };
@@ -41,11 +41,12 @@ const struct ips_link_model *ips_model_link(enum ips_link link);
 struct ips_times {
     double us[IPS_MODES];
 };
-struct ips_times ips_model_engine(enum ips_link link, unsigned ranks, uint64_t bytes,
+struct ips_times ips_model_engine(const struct ips_policy_place *place, uint64_t bytes,
                                   const struct ips_candidate *candidate);
 /* The same with other constants. */
-struct ips_times ips_model_times(const struct ips_link_model *model, unsigned ranks,
-                                 uint64_t bytes, const struct ips_candidate *candidate);
+struct ips_times ips_model_times(const struct ips_link_model *model,
+                                 const struct ips_policy_place *place, uint64_t bytes,
+                                 const struct ips_candidate *candidate);
 struct ips_times ips_model_nccl(enum ips_link link, unsigned ranks, uint64_t bytes);
 
 /* The engine is taken where its expected time is at most this part of NCCL's: the more of

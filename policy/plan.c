@@ -17,14 +17,48 @@ static int is_forced(const struct ips_policy_settings *s)
            (s->proto >= 0 && s->proto < IPS_PROTOS);
 }
 
+struct ips_policy_place ips_plan_place(const struct ips_policy_settings *settings,
+                                       const struct ips_policy_place *place)
+{
+    struct ips_policy_place ret = *place;
+    if (settings->algo == IPS_HIERARCHICAL && !ret.group) {
+        ret.group = ret.ranks / 2;
+        ret.uplink = 0;
+    }
+    if (!ips_groups_valid(ret.group, ret.ranks))
+        ret.group = 0;
+    return ret;
+}
+
 static unsigned most_channels(const struct ips_plan_input *input)
 {
     unsigned most = input->settings->max_channels;
-    if (most > input->most_channels)
-        most = input->most_channels;
+    if (most > input->place.most_channels)
+        most = input->place.most_channels;
     if (most > IPS_MAX_CHANNELS)
         most = IPS_MAX_CHANNELS;
     return most ? most : 1;
+}
+
+/* The algorithm that is asked for, or -1. Without groups the ring stands in for the
+ * hierarchical one. */
+static int algo_of(const struct ips_plan_input *input)
+{
+    const int algo = input->settings->algo;
+    if (algo < 0 || algo >= IPS_ALGOS)
+        return -1;
+    return algo == IPS_HIERARCHICAL && !input->place.group ? IPS_RING : algo;
+}
+
+/* The protocol that is asked for, or -1; of an algorithm that does not have it, the one that
+ * is nearest. */
+static int proto_of(const struct ips_policy_settings *s, int algo)
+{
+    if (s->proto < 0 || s->proto >= IPS_PROTOS)
+        return -1;
+    if (algo == IPS_HIERARCHICAL)
+        return IPS_SIMPLE;
+    return algo > IPS_RING && s->proto == IPS_SIMPLE ? IPS_LL128 : s->proto;
 }
 
 int ips_plan_permits(const struct ips_plan_input *input, struct ips_candidate *candidate)
@@ -32,12 +66,12 @@ int ips_plan_permits(const struct ips_plan_input *input, struct ips_candidate *c
     const struct ips_policy_settings *s = input->settings;
     const int algo = ips_variant_algo((int)candidate->variant);
     const int proto = ips_variant_proto((int)candidate->variant);
-    int wanted = s->proto;
-    if (s->algo >= 0 && s->algo < IPS_ALGOS && s->algo != algo)
+    const int wanted_algo = algo_of(input), wanted = proto_of(s, wanted_algo);
+    if (algo == IPS_HIERARCHICAL && !input->place.group)
         return 0;
-    if (wanted == IPS_SIMPLE && s->algo > IPS_RING && s->algo < IPS_ALGOS)
-        wanted = IPS_LL128;
-    if (wanted >= 0 && wanted < IPS_PROTOS && wanted != proto)
+    if (wanted_algo >= 0 && wanted_algo != algo)
+        return 0;
+    if (wanted >= 0 && wanted != proto)
         return 0;
     if (candidate->channels > most_channels(input))
         candidate->channels = most_channels(input);
@@ -112,22 +146,22 @@ static void choose_modelled(const struct ips_plan_input *input, uint64_t bytes,
                             struct ips_choice *choice)
 {
     struct ips_candidate candidate;
-    choice->margin = ips_model_margin(input->link, input->ranks);
+    choice->margin = ips_model_margin(input->place.link, input->place.ranks);
     for (unsigned i = 0; ips_candidate_at(i, &candidate); i++) {
         if (!ips_plan_permits(input, &candidate))
             continue;
         const struct ips_times times =
-            ips_model_engine(input->link, input->ranks, bytes, &candidate);
+            ips_model_engine(&input->place, bytes, &candidate);
         offer(choice, &candidate, &times, 1);
     }
 }
 
 struct ips_choice ips_plan_choose(const struct ips_plan_input *input, uint64_t bytes)
 {
-    struct ips_choice choice = {.nccl = ips_model_nccl(input->link, input->ranks, bytes)};
+    struct ips_choice choice = {.nccl = ips_model_nccl(input->place.link, input->place.ranks, bytes)};
     measured_nccl(input, bytes, &choice);
     choice.margin = choice.nccl_measured ? IPS_TUNED_MARGIN
-                                         : ips_model_margin(input->link, input->ranks);
+                                         : ips_model_margin(input->place.link, input->place.ranks);
     choose_measured(input, bytes, &choice);
     if (!choice.engine_measured)
         choose_modelled(input, bytes, &choice);
@@ -246,20 +280,24 @@ static void fill_winning(const struct ips_plan_input *input, struct ips_policy_p
     finish(plan, nccl_row(IPS_WHY_NOT_MODEL));
 }
 
-void ips_policy_plan_make(const struct ips_policy_settings *settings, unsigned ranks,
-                          enum ips_link link, unsigned channels,
+void ips_policy_plan_make(const struct ips_policy_settings *settings,
+                          const struct ips_policy_place *place,
                           const struct ips_tuned *tuned, struct ips_policy_plan *ret)
 {
-    const struct ips_plan_input input = {settings, ranks, link, channels,
+    const unsigned ranks = place->ranks;
+    const struct ips_plan_input input = {settings, ips_plan_place(settings, place),
                                          tuned && tuned->count ? tuned : NULL};
     memset(ret, 0, sizeof *ret);
     ret->magic = IPS_PLAN_MAGIC;
     ret->ranks = ranks <= UINT8_MAX ? (uint8_t)ranks : UINT8_MAX;
-    ret->link = (uint8_t)link;
-    if (ranks < IPS_MIN_RANKS || ranks > IPS_MAX_RANKS)
+    ret->link = (uint8_t)place->link;
+    if (ranks < IPS_MIN_RANKS || ranks > IPS_MAX_RANKS) {
         finish(ret,
                nccl_row(ranks < IPS_MIN_RANKS ? IPS_WHY_FEW_RANKS : IPS_WHY_MANY_RANKS));
-    else if (!settings->max_bytes)
+        return;
+    }
+    ret->group = (uint8_t)input.place.group;
+    if (!settings->max_bytes)
         finish(ret, nccl_row(IPS_WHY_MAX_BYTES));
     else if (is_forced(settings) || settings->max_bytes != IPS_MAX_BYTES_AUTO)
         fill_asked(&input, ret);

@@ -10,9 +10,7 @@
 /* What a plan is made from. */
 struct ips_plan_input {
     const struct ips_policy_settings *settings;
-    unsigned ranks; /* IPS_MIN_RANKS to IPS_MAX_RANKS */
-    enum ips_link link;
-    unsigned most_channels;
+    struct ips_policy_place place; /* IPS_MIN_RANKS to IPS_MAX_RANKS ranks */
     const struct ips_tuned *tuned; /* or NULL */
 };
 
@@ -26,6 +24,11 @@ struct ips_choice {
 
 /* A measured part of NCCL's time that counts as faster: less is noise. */
 #define IPS_TUNED_MARGIN 0.97
+
+/* The place with the groups that the engine is to have there: halves where the hierarchical
+ * algorithm is asked for and there are none, and none where they would not be valid. */
+struct ips_policy_place ips_plan_place(const struct ips_policy_settings *settings,
+                                       const struct ips_policy_place *place);
 
 struct ips_choice ips_plan_choose(const struct ips_plan_input *input, uint64_t bytes);
 

@@ -36,13 +36,15 @@ const char *ips_plan_why_text(int why)
     return why >= 0 && why < IPS_WHYS ? texts[why] : NULL;
 }
 
-static int row_valid(const struct ips_plan_row *row, unsigned most_channels)
+static int row_valid(const struct ips_policy_plan *plan, const struct ips_plan_row *row,
+                     unsigned most_channels)
 {
     if (row->why >= IPS_WHYS)
         return 0;
     if (row->variant == IPS_PLAN_NCCL)
         return row->channels == 0 && row->threads == 0;
     return row->variant < IPS_VARIANTS && row->channels >= 1 &&
+           (plan->group || ips_variant_algo(row->variant) != IPS_HIERARCHICAL) &&
            row->channels <= most_channels && row->threads >= 32 &&
            row->threads % 32 == 0 &&
            row->threads <= ips_variant_max_threads(row->variant);
@@ -56,11 +58,12 @@ int ips_policy_plan_valid(const void *bytes, size_t count, unsigned ranks,
         return 0;
     memcpy(&plan, bytes, sizeof plan);
     if (plan.magic != IPS_PLAN_MAGIC || plan.ranks != ranks || plan.link >= IPS_LINKS ||
+        (plan.group && !ips_groups_valid(plan.group, ranks)) ||
         plan.count < 1 || plan.count > IPS_PLAN_ROWS ||
         plan.row[plan.count - 1].up_to_bytes != UINT64_MAX)
         return 0;
     for (unsigned i = 0; i < plan.count; i++)
-        if (!row_valid(&plan.row[i], most_channels) ||
+        if (!row_valid(&plan, &plan.row[i], most_channels) ||
             (i && plan.row[i].up_to_bytes <= plan.row[i - 1].up_to_bytes))
             return 0;
     return 1;
@@ -103,11 +106,12 @@ struct ips_decision ips_policy_decide(const struct ips_policy_plan *plan, uint64
     if (row->variant == IPS_PLAN_NCCL)
         return nccl(ips_plan_why_text(row->why));
     const int by_time = row->why == IPS_WHY_MODEL || row->why == IPS_WHY_TUNED;
-    if (by_time && row->variant == IPS_RING_SIMPLE && !is_common(type, op))
+    if (by_time && ips_variant_proto(row->variant) == IPS_SIMPLE && !is_common(type, op))
         return nccl("not shown to be faster for this type and operation");
     return (struct ips_decision){.route = IPS_ROUTE_ENGINE,
                                  .variant = (enum ips_variant)row->variant,
                                  .channels = row->channels,
                                  .threads = row->threads,
+                                 .group = plan->group,
                                  .reason = ips_plan_why_text(row->why)};
 }

@@ -64,18 +64,28 @@ struct ips_policy_plan {
     uint32_t magic;
     uint8_t ranks, link; /* that it was made for; link: enum ips_link */
     uint8_t count; /* of rows, at least 1; the last one's up_to_bytes is UINT64_MAX */
-    uint8_t pad;
+    uint8_t group; /* as of struct ips_policy_place: all calls are to be made with it */
     struct ips_plan_row row[IPS_PLAN_ROWS];
+};
+
+/* Where a communicator is. */
+struct ips_policy_place {
+    unsigned ranks;
+    enum ips_link link;
+    unsigned most_channels; /* of the engine there */
+    unsigned group; /* ranks behind one uplink, neighbours in the ring: see
+                       ips_groups_valid(); 0: there are no such groups */
+    double uplink;  /* what the uplink carries, as part of what a rank's own link does; 0:
+                       not known, taken for 1 */
 };
 
 struct ips_tuned; /* policy/tuned.h */
 
-/* Makes the plan of a communicator of `ranks` ranks over this kind of link. `tuned`: what
- * was measured on this machine with as many ranks over such a link, or NULL: then the
- * model of policy/model.h decides. `most_channels`: of the engine there. Whatever the
- * settings hold, the plan is valid. */
-void ips_policy_plan_make(const struct ips_policy_settings *settings, unsigned ranks,
-                          enum ips_link link, unsigned most_channels,
+/* Makes the plan of a communicator at `place`. `tuned`: what was measured on this machine
+ * with as many ranks over such a link, or NULL: then the model of policy/model.h decides.
+ * Whatever the settings hold, the plan is valid. */
+void ips_policy_plan_make(const struct ips_policy_settings *settings,
+                          const struct ips_policy_place *place,
                           const struct ips_tuned *tuned, struct ips_policy_plan *ret);
 
 /* Whether `bytes` bytes from another process are a plan for as many ranks and channels.
@@ -94,6 +104,7 @@ struct ips_decision {
                                  meaningless for NCCL */
     unsigned channels;        /* blocks */
     unsigned threads;         /* per block */
+    unsigned group;           /* the plan's */
     const char *reason;       /* static text: why this route and variant */
 };
 

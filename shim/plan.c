@@ -85,8 +85,9 @@ static size_t make(const void *context, int nranks, enum ips_link link, void *re
     struct ips_policy_plan plan;
     const int saved = errno;
     struct ips_tuned *tuned = find_tuned((unsigned)nranks, link);
-    ips_policy_plan_make(context, (unsigned)nranks, link, most_channels(link), tuned,
-                         &plan);
+    const struct ips_policy_place place = {
+        .ranks = (unsigned)nranks, .link = link, .most_channels = most_channels(link)};
+    ips_policy_plan_make(context, &place, tuned, &plan);
     free(tuned);
     memcpy(ret_plan, &plan, sizeof plan);
     errno = saved;

@@ -21,10 +21,12 @@ const struct ips_setting ips_settings_table[] = {
      "can. "
      "0: every call goes to NCCL, and is still traced. One rank with 0 switches its "
      "communicators off for all ranks."},
-    {"IPCSHIM_ALGO", CHOICE, MEMBER(policy.algo), 0, 0, "auto|ring|oneshot|twoshot", -1,
+    {"IPCSHIM_ALGO", CHOICE, MEMBER(policy.algo), 0, 0, "auto|ring|oneshot|twoshot|hierarchical",
+     -1,
      "The engine's algorithm, for all sizes up to IPCSHIM_MAX_BYTES, also where NCCL is "
      "faster; auto chooses by size. oneshot and twoshot have no Simple and use LL128 "
-     "instead. Rank 0's value is used by all ranks."},
+     "instead; hierarchical has only Simple, and takes halves for groups where the machine "
+     "has none. Rank 0's value is used by all ranks."},
     {"IPCSHIM_PROTO", CHOICE, MEMBER(policy.proto), 0, 0, "auto|LL|LL128|Simple", -1,
      "The engine's wire protocol, likewise. Rank 0's value is used by all ranks."},
     {"IPCSHIM_MAX_BYTES", SIZE, MEMBER(policy.max_bytes), 0, MAX_SIZE, "auto", 0,

@@ -28,7 +28,7 @@ void bench_report_begin(struct bench_report *report, const struct bench_plan *pl
            plan->graph ? "captured and replayed" : "eager",
            (unsigned long long)options->seed,
            options->simulated ? "; times are simulated, not performance" : "");
-    printf("%10s %11s %-8s %-4s  %-6s %-13s %2s %10s %7s %7s  %-8s", "bytes", "count",
+    printf("%10s %11s %-8s %-4s  %-6s %-19s %2s %10s %7s %7s  %-8s", "bytes", "count",
            "type", "op", "route", "variant", "ch", "time us", "algbw", "busbw", "errors");
     if (report->beside)
         printf(" %10s %6s", "NCCL us", "ratio");
@@ -97,7 +97,7 @@ void bench_report_row(struct bench_report *report, const struct bench_row *row)
         snprintf(errors, sizeof errors, "WRONG %llu", (unsigned long long)row->wrong);
     else if (row->differ)
         snprintf(errors, sizeof errors, "DIFFER");
-    printf("%10llu %11llu %-8s %-4s  %-6s %-13s", (unsigned long long)bytes,
+    printf("%10llu %11llu %-8s %-4s  %-6s %-19s", (unsigned long long)bytes,
            (unsigned long long)row->c->count, ips_type_name(row->c->type),
            ips_op_name(row->c->op),
            row->took.route == IPS_ROUTE_ENGINE ? "engine" : "nccl", variant ? variant : "-");

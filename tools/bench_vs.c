@@ -51,7 +51,7 @@ void bench_vs_begin(struct bench_report *report, const struct bench_plan *plan,
     printf("# %u ranks, transport %s, seed %llu%s\n", ranks, transport ? transport : "auto",
            (unsigned long long)plan->options.seed,
            report->simulated ? "; times are simulated, not performance: no ratios" : "");
-    printf("%10s %-5s  %-6s %-13s %2s %10s %17s %10s %17s %6s %13s %7s %6s  %s\n", "bytes",
+    printf("%10s %-5s  %-6s %-19s %2s %10s %17s %10s %17s %6s %13s %7s %6s  %s\n", "bytes",
            "mode", "route", "variant", "ch", "time us", "quartiles", "NCCL us", "quartiles",
            "ratio", "95 % bound", "algbw", "limit", "errors");
 }
@@ -166,7 +166,7 @@ void bench_vs_row(struct bench_report *report, const struct bench_row *row)
     char channels[8] = "-";
     if (variant)
         snprintf(channels, sizeof channels, "%u", row->took.channels);
-    printf("%10llu %-5s  %-6s %-13s %2s", (unsigned long long)bytes_of(row),
+    printf("%10llu %-5s  %-6s %-19s %2s", (unsigned long long)bytes_of(row),
            row->c->graph ? "graph" : "eager", variant ? "engine" : "nccl",
            variant ? variant : "-", channels);
     print_time(&row->engine);

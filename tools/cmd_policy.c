@@ -13,7 +13,8 @@
 #include "tools/tool.h"
 
 static const char help[] =
-    "usage: ipcshim policy [--ranks N] [--link LINK] [--tune FILE] [--size BYTES]\n\n"
+    "usage: ipcshim policy [--ranks N] [--link LINK] [--group N] [--tune FILE]\n"
+    "           [--size BYTES]\n\n"
     "Prints the plan of a communicator of N ranks (default 2) over a LINK (same-gpu, "
     "pcie,\n"
     "nvlink or host; default pcie) under the IPCSHIM_* variables that are set: up to "
@@ -22,7 +23,8 @@ static const char help[] =
     "launched / replayed from a graph, and why. \"~\": by the model.\n"
     "FILE: of ipcshim tune (default: the one that the shim would read); its machine is "
     "not\n"
-    "compared with this one. With --size, all candidates for that size.\n"
+    "compared with this one. With --size, all candidates for that size. --group: so many\n"
+    "ranks each stand behind an uplink that they share (default: none do).\n"
     "Whether the engine gets a communicator at all is decided when it is made (see\n"
     "IPCSHIM_LOG=info).\n";
 
@@ -48,12 +50,12 @@ static void print_row(const struct query *q, const struct ips_plan_row *row)
     else
         tool_size_text(row->up_to_bytes, size);
     if (row->variant == IPS_PLAN_NCCL)
-        printf("%12s  nccl    %-13s  %8s  %7s", size, "-", "-", "-");
+        printf("%12s  nccl    %-19s  %8s  %7s", size, "-", "-", "-");
     else
-        printf("%12s  engine  %-13s  %8u  %7u", size, ips_variant_name(row->variant),
+        printf("%12s  engine  %-19s  %8u  %7u", size, ips_variant_name(row->variant),
                row->channels, row->threads);
-    if (row->up_to_bytes == UINT64_MAX || q->input.ranks < IPS_MIN_RANKS ||
-        q->input.ranks > IPS_MAX_RANKS) {
+    if (row->up_to_bytes == UINT64_MAX || q->input.place.ranks < IPS_MIN_RANKS ||
+        q->input.place.ranks > IPS_MAX_RANKS) {
         printf("  %15s  %15s", "-", "-");
     } else {
         const struct ips_choice choice = ips_plan_choose(&q->input, row->up_to_bytes);
@@ -65,7 +67,7 @@ static void print_row(const struct query *q, const struct ips_plan_row *row)
 
 static void print_head(const struct query *q)
 {
-    printf("# %u ranks, %s, %s\n", q->input.ranks, ips_link_name((int)q->input.link),
+    printf("# %u ranks, %s, %s\n", q->input.place.ranks, ips_link_name((int)q->input.place.link),
            q->input.tuned ? q->path : "nothing measured: by the model");
     if (!ips_settings()->enable)
         printf("# IPCSHIM_ENABLE=0: every call goes to NCCL, whatever the table says\n");
@@ -75,10 +77,9 @@ static void print_plan(const struct query *q)
 {
     const struct ips_plan_input *in = &q->input;
     struct ips_policy_plan plan;
-    ips_policy_plan_make(in->settings, in->ranks, in->link, in->most_channels, in->tuned,
-                         &plan);
+    ips_policy_plan_make(in->settings, &in->place, in->tuned, &plan);
     print_head(q);
-    printf("%12s  route   %-13s  channels  threads  %15s  %15s  why\n", "up to", "kernel",
+    printf("%12s  route   %-19s  channels  threads  %15s  %15s  why\n", "up to", "kernel",
            "engine", "nccl");
     for (unsigned i = 0; i < plan.count; i++)
         print_row(q, &plan.row[i]);
@@ -109,9 +110,9 @@ static void print_candidates(const struct query *q, uint64_t bytes)
     printf("# %s; the engine is taken at %.0f %% of NCCL's times or less: it %s\n",
            tool_size_text(bytes, size), 100 * choice.margin,
            choice.wins ? "is" : "is not");
-    printf("%-13s  channels  threads  %15s  %15s\n", "kernel", "measured", "model");
-    printf("%-13s  %8s  %7s", "nccl", "-", "-");
-    const struct ips_times nccl = ips_model_nccl(in->link, in->ranks, bytes);
+    printf("%-19s  channels  threads  %15s  %15s\n", "kernel", "measured", "model");
+    printf("%-19s  %8s  %7s", "nccl", "-", "-");
+    const struct ips_times nccl = ips_model_nccl(in->place.link, in->place.ranks, bytes);
     if (choice.nccl_measured)
         print_times(&choice.nccl, 1);
     else
@@ -119,12 +120,12 @@ static void print_candidates(const struct query *q, uint64_t bytes)
     print_times(&nccl, 0);
     putchar('\n');
     for (unsigned i = 0; ips_candidate_at(i, &c); i++) {
-        const struct ips_times model = ips_model_engine(in->link, in->ranks, bytes, &c);
+        const struct ips_times model = ips_model_engine(&in->place, bytes, &c);
         const struct ips_times *times = measured(q, bytes, &c);
         struct ips_candidate cut = c;
         if (!ips_plan_permits(in, &cut) || cut.channels != c.channels)
             continue;
-        printf("%-13s  %8u  %7u", ips_variant_name((int)c.variant), c.channels,
+        printf("%-19s  %8u  %7u", ips_variant_name((int)c.variant), c.channels,
                c.threads);
         if (times)
             print_times(times, 1);
@@ -146,9 +147,9 @@ static int read_file(struct query *q, struct ips_tuned *tuned)
     enum ips_tuned_verdict verdict;
     const char *named = q->file ? q->file : ips_settings()->tune_file;
     if (ips_settings_tune_file(named, q->path, sizeof q->path) ||
-        q->input.ranks < IPS_MIN_RANKS || q->input.ranks > IPS_MAX_RANKS)
+        q->input.place.ranks < IPS_MIN_RANKS || q->input.place.ranks > IPS_MAX_RANKS)
         return 0;
-    if (!ips_tune_file_read(q->path, NULL, q->input.ranks, q->input.link, tuned, &verdict,
+    if (!ips_tune_file_read(q->path, NULL, q->input.place.ranks, q->input.place.link, tuned, &verdict,
                             reason)) {
         q->input.tuned = tuned;
         return 0;
@@ -172,8 +173,8 @@ static int show(struct query *q, uint64_t bytes)
     if (!tuned)
         return tool_fail("no memory");
     int error = read_file(q, tuned);
-    if (q->input.link == IPS_LINK_HOST)
-        q->input.most_channels = IPS_HOST_CHANNELS;
+    if (q->input.place.link == IPS_LINK_HOST)
+        q->input.place.most_channels = IPS_HOST_CHANNELS;
     if (!error && bytes)
         print_candidates(q, bytes);
     else if (!error)
@@ -187,26 +188,32 @@ int cmd_policy(int argc, char **argv)
     static const struct option options[] = {
         {"ranks", required_argument, NULL, 'n'}, {"link", required_argument, NULL, 'l'},
         {"tune", required_argument, NULL, 't'},  {"size", required_argument, NULL, 's'},
-        {"help", no_argument, NULL, 'h'},        {0}};
+        {"group", required_argument, NULL, 'g'}, {"help", no_argument, NULL, 'h'},
+        {0}};
     struct query query = {.input = {.settings = &ips_settings()->policy,
-                                    .ranks = 2,
-                                    .link = IPS_LINK_PCIE,
-                                    .most_channels = IPS_MAX_CHANNELS}};
-    uint64_t ranks, bytes = 0;
+                                    .place = {.ranks = 2,
+                                              .link = IPS_LINK_PCIE,
+                                              .most_channels = IPS_MAX_CHANNELS}}};
+    struct ips_policy_place *place = &query.input.place;
+    uint64_t number, bytes = 0;
     int option;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (option == 'h') {
             fputs(help, stdout);
             return 0;
         } else if (option == 'n') {
-            if (tool_parse_number(optarg, 1, 1 << 20, &ranks))
+            if (tool_parse_number(optarg, 1, 1 << 20, &number))
                 return tool_fail("--ranks %s: expected a number from 1", optarg);
-            query.input.ranks = (unsigned)ranks;
+            place->ranks = (unsigned)number;
+        } else if (option == 'g') {
+            if (tool_parse_number(optarg, 0, IPS_MAX_RANKS, &number))
+                return tool_fail("--group %s: expected a number of ranks", optarg);
+            place->group = (unsigned)number;
         } else if (option == 'l') {
             const int link = tool_parse_link(optarg);
             if (link < 0)
                 return tool_fail("--link %s: same-gpu, pcie, nvlink or host", optarg);
-            query.input.link = (enum ips_link)link;
+            place->link = (enum ips_link)link;
         } else if (option == 't') {
             query.file = optarg;
         } else if (option == 's') {
@@ -218,8 +225,12 @@ int cmd_policy(int argc, char **argv)
     }
     if (optind < argc)
         return tool_fail("policy: \"%s\" is not an option", argv[optind]);
-    if (bytes && (query.input.ranks < IPS_MIN_RANKS || query.input.ranks > IPS_MAX_RANKS))
+    if (bytes && (place->ranks < IPS_MIN_RANKS || place->ranks > IPS_MAX_RANKS))
         return tool_fail("--size: the engine has candidates for 2 to 8 ranks");
+    if (place->group && !ips_groups_valid(place->group, place->ranks))
+        return tool_fail("--group %u: %u ranks are not several groups of several ranks",
+                         place->group, place->ranks);
+    *place = ips_plan_place(query.input.settings, place);
     print_problems();
     return show(&query, bytes);
 }

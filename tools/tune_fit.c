@@ -23,12 +23,13 @@ static double deviation(const struct fit *fit, const struct ips_link_model *mode
     unsigned times = 0;
     for (unsigned t = 0; t < fit->count; t++) {
         const struct ips_tuned *tuned = fit->tuned[t];
+        const struct ips_policy_place place = {.ranks = tuned->ranks, .link = tuned->link};
         for (unsigned i = 0; tuned->link == fit->link && i < tuned->count; i++) {
             const struct ips_tuned_row *row = &tuned->row[i];
-            if (row->nccl)
-                continue;
+            if (row->nccl || ips_variant_algo((int)row->candidate.variant) == IPS_HIERARCHICAL)
+                continue; /* the groups are not in the table */
             const struct ips_times at =
-                ips_model_times(model, tuned->ranks, row->bytes, &row->candidate);
+                ips_model_times(model, &place, row->bytes, &row->candidate);
             for (int mode = 0; mode < IPS_MODES; mode++)
                 sum += fabs(log(at.us[mode] / row->times.us[mode]));
             times += IPS_MODES;

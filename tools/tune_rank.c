@@ -62,8 +62,10 @@ static int bring_up(struct tune_rank *r)
     if (state == IPS_BRINGUP_AGREED) {
         struct ips_agreed agreed;
         r->engine = ips_bringup_take(bringup, &agreed);
-        r->link = agreed.link;
-        r->channels = ips_engine_channels(r->engine);
+        r->place = (struct ips_policy_place){.ranks = page->sync.nranks,
+                                             .link = agreed.link,
+                                             .most_channels =
+                                                 ips_engine_channels(r->engine)};
     } else if (r->rank == 0) {
         tool_fail("the engine can't work among %u ranks here: %s", page->sync.nranks,
                   ips_bringup_reason(bringup));
@@ -122,10 +124,10 @@ static int describe(struct tune_rank *r)
     int count = 0;
     if (r->rank)
         return 0;
-    page->link = r->link;
+    page->link = r->place.link;
     page->has_nccl = r->comm != NULL;
     page->tuned.ranks = page->sync.nranks;
-    page->tuned.link = r->link;
+    page->tuned.link = r->place.link;
     if (gpu->cuDriverGetVersion(&page->driver) || gpu->cuDeviceGetCount(&count))
         return -1;
     for (int i = 0; i < count && i < IPS_TUNED_GPUS; i++) {

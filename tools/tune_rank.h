@@ -4,6 +4,7 @@
 #define IPS_TOOLS_TUNE_RANK_H
 
 #include "core/engine.h"
+#include "policy/policy.h"
 #include "tools/device.h"
 #include "tools/tune.h"
 
@@ -16,8 +17,7 @@ struct tune_rank {
     unsigned char *host, *right; /* as large as one of them; right: the result, of as */
     uint64_t right_bytes;        /* many bytes, or 0 while it is not known */
     struct ips_engine *engine;
-    enum ips_link link;
-    unsigned channels; /* that the engine takes */
+    struct ips_policy_place place; /* most_channels: as many as the engine takes */
     struct nccl_api nccl;
     nccl_comm comm; /* NULL: no NCCL beside */
 };

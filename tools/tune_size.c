@@ -2,7 +2,8 @@
 /* One size of `ipcshim tune`, in one rank. Every candidate's result is checked before it
  * is timed, launched and replayed. Candidates and NCCL take turns in rounds, so that a
  * drift of the machine meets all; those that lose clearly are left out of the rounds to
- * come. What counts is the slowest rank, and all ranks leave out the same. */
+ * come. The best ones then meet NCCL alone, in longer batches. What counts is the slowest
+ * rank, and all ranks leave out the same. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -69,6 +70,7 @@ static int enqueue_one(const struct batch *b)
         .variant = b->side->candidate.variant,
         .channels = b->side->candidate.channels,
         .threads = b->side->candidate.threads,
+        .group = r->place.group,
         .stream = r->stream,
     };
     int error = ips_engine_allreduce(r->engine, &call, &captured);
@@ -176,9 +178,9 @@ static int prepare(struct tune_rank *r, struct side *side, uint64_t bytes,
  * weighs on a short one, and more on NCCL's, whose launch takes the host longer. */
 #define LONGER 4
 
-static int run_side(struct tune_rank *r, struct side *side, uint64_t bytes)
+static int run_side(struct tune_rank *r, struct side *side, uint64_t bytes, unsigned times)
 {
-    struct batch b = {r, side, bytes, side->calls, side->rounds ? LONGER : 1};
+    struct batch b = {r, side, bytes, side->calls, times};
     struct tune_slot own = {.flag = 0}, all;
     if (time_batch(&b, NULL, &own.us[IPS_MODE_EAGER]) ||
         time_batch(&b, side->graph, &own.us[IPS_MODE_GRAPH]) || tune_agree(r, &own, &all))
@@ -255,8 +257,7 @@ static void leave_out(struct side *sides, unsigned count, unsigned round)
  * not rule out. */
 static unsigned list_sides(const struct tune_rank *r, uint64_t bytes, struct side *sides)
 {
-    const struct ips_plan_input input = {&ips_settings()->policy, r->page->sync.nranks,
-                                         r->link, r->channels, NULL};
+    const struct ips_plan_input input = {&ips_settings()->policy, r->place, NULL};
     struct ips_candidate candidate;
     unsigned count = 0;
     double best = 0;
@@ -265,7 +266,7 @@ static unsigned list_sides(const struct tune_rank *r, uint64_t bytes, struct sid
     for (unsigned i = 0; ips_candidate_at(i, &candidate) && count < TUNE_CANDIDATES;
          i++) {
         const struct ips_times model =
-            ips_model_engine(r->link, r->page->sync.nranks, bytes, &candidate);
+            ips_model_engine(&r->place, bytes, &candidate);
         const unsigned channels = candidate.channels;
         if (!ips_plan_permits(&input, &candidate) || candidate.channels != channels)
             continue;
@@ -290,14 +291,67 @@ static int race(struct tune_rank *r, struct side *sides, unsigned count, uint64_
         for (unsigned turn = 0; turn < count && !error; turn++) {
             struct side *side = &sides[round % 2 ? count - 1 - turn : turn];
             if (!side->out)
-                error = run_side(r, side, bytes);
+                error = run_side(r, side, bytes, side->rounds ? LONGER : 1);
         }
         if (!error)
             leave_out(sides, count, round);
     }
+    return error ? -1 : 0;
+}
+
+static int by_score(const void *a, const void *b)
+{
+    const struct side *x = a, *y = b;
+    const struct ips_times tx = median(x), ty = median(y);
+    const double sx = x->nccl ? 0 : score(&tx), sy = y->nccl ? 0 : score(&ty);
+    return (sx > sy) - (sx < sy);
+}
+
+/* Moves NCCL and the candidates that are still in the race to the front, the best first. How
+ * many they are. */
+static unsigned sort(struct side *sides, unsigned count)
+{
+    unsigned left = 0;
     for (unsigned i = 0; i < count; i++)
-        if (sides[i].graph)
-            r->device.cuGraphExecDestroy(sides[i].graph);
+        if (!sides[i].out && sides[i].rounds) {
+            const struct side side = sides[left];
+            sides[left++] = sides[i];
+            sides[i] = side;
+        }
+    qsort(sides, left, sizeof *sides, by_score);
+    return left;
+}
+
+/* NCCL's first calls after a pause take longer than those that follow, the engine's hardly
+ * do: which of the two is faster is decided by batches in which that does not weigh. */
+#define FINALISTS 3 /* NCCL among them */
+#define FINAL_ROUNDS 7
+#define FINAL_US 2000
+#define FINAL_CALLS 200
+
+static int prepare_final(struct tune_rank *r, struct side *side, uint64_t bytes)
+{
+    const double calls = FINAL_US / median(side).us[IPS_MODE_GRAPH];
+    struct batch b = {r, side, bytes, 2, 1};
+    if (calls > b.calls)
+        b.calls = calls < FINAL_CALLS ? (unsigned)calls : FINAL_CALLS;
+    side->calls = b.calls;
+    side->rounds = 0;
+    r->device.cuGraphExecDestroy(side->graph);
+    side->graph = NULL;
+    return device_capture(&r->device, r->stream, enqueue, &b, &side->graph);
+}
+
+/* Of the sides as sort() leaves them. */
+static int decide(struct tune_rank *r, struct side *sides, unsigned left, uint64_t bytes)
+{
+    const unsigned count = left < FINALISTS ? left : FINALISTS;
+    int error = 0;
+    for (unsigned i = 0; i < count && !error; i++)
+        error = prepare_final(r, &sides[i], bytes);
+    for (unsigned round = 0; round < FINAL_ROUNDS && !error; round++)
+        for (unsigned turn = 0; turn < count && !error; turn++)
+            error = run_side(r, &sides[round % 2 ? count - 1 - turn : turn], bytes, 1);
     return error ? -1 : 0;
 }
 
@@ -313,24 +367,14 @@ static void add_row(struct tune_rank *r, const struct side *side, uint64_t bytes
                                                             .times = median(side)};
 }
 
-static int by_score(const void *a, const void *b)
-{
-    const struct side *x = a, *y = b;
-    const struct ips_times tx = median(x), ty = median(y);
-    const double sx = x->nccl ? 0 : score(&tx), sy = y->nccl ? 0 : score(&ty);
-    return (sx > sy) - (sx < sy);
-}
-
 /* NCCL's row, then the best candidates, the best one first. */
-static void tell(struct tune_rank *r, struct side *sides, unsigned count, uint64_t bytes)
+static void tell(struct tune_rank *r, struct side *sides, unsigned count, unsigned left,
+                 uint64_t bytes)
 {
-    unsigned left = 0, told = 0;
-    for (unsigned i = 0; i < count; i++) {
+    unsigned told = 0;
+    for (unsigned i = 0; i < count; i++)
         r->page->measured += !sides[i].nccl && sides[i].rounds;
-        if (!sides[i].out && sides[i].rounds)
-            sides[left++] = sides[i];
-    }
-    qsort(sides, left, sizeof *sides, by_score);
+    sort(sides, left);
     for (unsigned i = 0; i < left && told < TUNE_KEEP; i++) {
         add_row(r, &sides[i], bytes);
         told += !sides[i].nccl;
@@ -346,8 +390,13 @@ int tune_size(struct tune_rank *r, uint64_t bytes)
     }
     const unsigned count = list_sides(r, bytes, sides);
     int error = tune_upload(r, bytes) || race(r, sides, count, bytes);
+    const unsigned left = error ? 0 : sort(sides, count);
+    error = error || decide(r, sides, left, bytes);
     if (!error && r->rank == 0)
-        tell(r, sides, count, bytes);
+        tell(r, sides, count, left, bytes);
+    for (unsigned i = 0; i < count; i++)
+        if (sides[i].graph)
+            r->device.cuGraphExecDestroy(sides[i].graph);
     free(sides);
     return error ? -1 : 0;
 }

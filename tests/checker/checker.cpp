@@ -37,6 +37,7 @@ struct corruption {
 
 struct run {
     uint32_t variant, proto, ranks;
+    uint32_t group; /* ranks of a group, or 0 */
     uint64_t seed;
     uint32_t calls, at[CHECK_RANKS]; /* the call each rank is in */
     struct call call[CALLS_MAX];
@@ -61,7 +62,7 @@ static struct run run;
 static const char *const names[IPS_VARIANTS] = {"ring-ll",      "ring-ll128",
                                                "ring-simple",  "oneshot-ll",
                                                "oneshot-ll128", "twoshot-ll",
-                                               "twoshot-ll128"};
+                                               "twoshot-ll128", "hierarchical-simple"};
 static const size_t channels_at = IPS_HEAD_BYTES + sizeof(struct ips_mailbox);
 static const size_t slab_bytes = IPS_HEAD_BYTES + IPS_MAILBOX_BYTES(CHECK_BLOCKS);
 static const size_t all_bytes = slab_bytes + sizeof(struct ips_control); /* of a rank */
@@ -160,7 +161,17 @@ static uint64_t guard_key(uint32_t hash, uint32_t index)
 
 static bool is_direct(uint32_t variant)
 {
-    return ips_variant_algo((int)variant) != IPS_RING;
+    return !ips_is_ring((int)variant);
+}
+
+static bool is_hierarchical(uint32_t variant)
+{
+    return ips_variant_algo((int)variant) == IPS_HIERARCHICAL;
+}
+
+static bool is_simple(uint32_t variant)
+{
+    return ips_variant_proto((int)variant) == IPS_SIMPLE;
 }
 
 static uint32_t sequence_of(uint32_t variant)
@@ -182,6 +193,9 @@ static uint64_t piece_of(uint32_t variant)
                                         IPS_LL128_SLOT_LINES * IPS_LL128_LINE_DATA,
                                         IPS_SIMPLE_BYTES / ips_simple_slots(run.ranks)};
     const uint32_t proto = (uint32_t)ips_variant_proto((int)variant);
+    const uint64_t unit = proto == IPS_SIMPLE ? 128 : unit_of(proto);
+    if (is_hierarchical(variant)) /* as many chunks share a slot as there are groups */
+        return slots[proto] / unit / (run.ranks / run.group) * unit * run.ranks;
     if (!is_direct(variant))
         return slots[proto] * run.ranks;
     const uint32_t line = proto == IPS_LL ? 16 : 128;
@@ -207,17 +221,32 @@ static uint64_t plan_bytes(uint32_t variant)
     }
 }
 
-/* Mostly the one asked for; one-shot and two-shot, which share their steps and inboxes, in
- * turns; or any. */
+/* Mostly the one asked for; or the one that shares its steps and memory: one-shot and
+ * two-shot, and ring and hierarchical, in turns; or any. */
 static uint32_t plan_variant(void)
 {
     const uint64_t which = chance() % 8;
+    const int algo = ips_variant_algo((int)run.variant);
+    int variant = (int)run.variant;
     if (which < 2)
-        return (uint32_t)(chance() % IPS_VARIANTS);
-    if (which < 4 && is_direct(run.variant))
-        return (uint32_t)ips_variant_of(
-            IPS_ONESHOT + IPS_TWOSHOT - ips_variant_algo((int)run.variant), (int)run.proto);
-    return run.variant;
+        variant = (int)(chance() % IPS_VARIANTS);
+    else if (which < 4)
+        variant = ips_variant_of(is_direct(run.variant) ? IPS_ONESHOT + IPS_TWOSHOT - algo
+                                                        : IPS_RING + IPS_HIERARCHICAL - algo,
+                                 (int)run.proto);
+    const bool can = variant >= 0 && (run.group || !is_hierarchical((uint32_t)variant));
+    return can ? (uint32_t)variant : run.variant;
+}
+
+/* Hierarchical calls need groups, and with them all calls of the ring give more credits. */
+static void plan_group(void)
+{
+    uint32_t group[CHECK_RANKS], groups = 0;
+    for (uint32_t g = 2; g < run.ranks; g++)
+        if (ips_groups_valid(g, run.ranks))
+            group[groups++] = g;
+    const bool wanted = is_hierarchical(run.variant) || chance() % 4 == 0;
+    run.group = groups && wanted ? group[chance() % groups] : 0;
 }
 
 static void plan_call(struct call *call)
@@ -243,6 +272,8 @@ static uint64_t steps_of_call(const struct call *call)
     const uint64_t piece = piece_of(call->variant) / call->element;
     const uint64_t pieces = (call->count + piece - 1) / piece;
     const int algo = ips_variant_algo((int)call->variant);
+    if (algo == IPS_HIERARCHICAL)
+        return pieces * (2 * run.group + 2 * (run.ranks / run.group) - 4);
     return pieces * (algo == IPS_ONESHOT ? 1 : algo == IPS_TWOSHOT ? 2 : 2 * run.ranks - 2);
 }
 
@@ -372,6 +403,7 @@ uint64_t *driver_store(uint64_t *address, uint64_t *)
 static void plan(void)
 {
     chance_temper();
+    plan_group();
     static const uint32_t atoms[8] = {8, 8, 8, 8, 8, 16, 16, 128};
     world.temper.atom = atoms[chance() % 8];
     if (run.atom)
@@ -410,9 +442,11 @@ static void prepare_channel(uint32_t rank, uint32_t c)
     struct ips_channel *channel = channel_of(rank, c);
     for (uint32_t s = 0; s < IPS_SEQUENCES; s++)
         head_of(rank)->step[s][c] = run.first_step[s];
-    for (uint32_t p = 0; p < IPS_PROTOS; p++)
-        memory_set(&channel->credit[p].value, run.first_step[p]);
-    memory_set(&channel->flag.value, run.first_step[IPS_SIMPLE]);
+    for (uint32_t r = 0; r < run.ranks; r++) {
+        for (uint32_t p = 0; p < IPS_PROTOS; p++)
+            memory_set(&channel->credit[p][r].value, run.first_step[p]);
+        memory_set(&channel->flag[r].value, run.first_step[IPS_SIMPLE]);
+    }
     for (uint32_t s = 0; s < IPS_LL_SLOTS; s++) {
         const uint64_t last = run.first_step[IPS_LL];
         const uint64_t ago = (last - s) % IPS_LL_SLOTS;
@@ -512,6 +546,7 @@ static void launch(uint32_t rank)
     args->control = &run.control[rank];
     args->rank = rank;
     args->nranks = run.ranks;
+    args->group = run.group;
     args->type = call->type;
     args->element = call->element;
     args->op = IPS_SUM;
@@ -519,7 +554,7 @@ static void launch(uint32_t rank)
     run.captured[rank] += args->captured;
     world.abort_word[rank] = &run.control[rank].abort;
     for (uint32_t c = 0; c < CHECK_BLOCKS; c++)
-        world.block[rank * CHECK_BLOCKS + c].tells = call->variant == IPS_RING_SIMPLE;
+        world.block[rank * CHECK_BLOCKS + c].tells = is_simple(call->variant);
     lanes_launch(rank, checked_kernels[call->variant], args, call->channels, call->threads);
 }
 
@@ -688,15 +723,31 @@ static void judge_step(uint32_t rank, const struct call *call, uint64_t step, ui
                (unsigned long long)before);
 }
 
+static bool is_neighbour(uint32_t rank, int ring, uint64_t kind, uint32_t peer)
+{
+    const uint32_t n = run.ranks, g = run.group;
+    const uint32_t back = kind == IPS_WAIT_DATA;
+    const uint32_t place = rank % (g ? g : 1), next = back ? g - 1 : 1;
+    if (ring == IPS_RING_INSIDE)
+        return peer == rank - place + (place + next) % g;
+    const uint32_t stride = ring == IPS_RING_BETWEEN ? g : 1;
+    return peer == (rank + (back ? n - stride : stride)) % n;
+}
+
 /* `ahead`: how far the step is ahead of those that are done. In the first of one-shot and
  * two-shot, every rank waits for none but those that have not sent. */
 static void judge_peer(uint32_t rank, const struct call *call, uint64_t kind, uint32_t peer,
                        uint64_t ahead)
 {
-    bool good = peer == (rank + (kind == IPS_WAIT_DATA ? run.ranks - 1 : 1)) % run.ranks;
+    bool good = false;
     if (is_direct(call->variant))
         good = kind == IPS_WAIT_DATA && peer < run.ranks && peer != rank &&
                (run.absent == run.ranks || ahead > 1 || peer == run.absent);
+    else if (is_hierarchical(call->variant))
+        good = is_neighbour(rank, IPS_RING_INSIDE, kind, peer) ||
+               is_neighbour(rank, IPS_RING_BETWEEN, kind, peer);
+    else
+        good = is_neighbour(rank, IPS_RING_OF_ALL, kind, peer);
     if (!good)
         failed("rank %u names rank %u, the wrong peer", rank, peer);
 }
@@ -721,7 +772,7 @@ static void judge_report(uint32_t rank)
     if (state >> 8 == 0)
         failed("rank %u does not count its records", rank);
     const uint64_t seen = check_load(&stuck->seen, 0);
-    if ((kind == IPS_WAIT_CREDIT || call->variant == IPS_RING_SIMPLE) &&
+    if ((kind == IPS_WAIT_CREDIT || is_simple(call->variant)) &&
         (seen >= step || seen < run.first_step[sequence]))
         failed("rank %u cannot have seen %llu while it waits for %llu", rank,
                (unsigned long long)seen, (unsigned long long)step);
@@ -813,6 +864,19 @@ static void done(uint32_t rank)
         abort_all();
 }
 
+/* Of all who read what the rank has sent, or will. */
+static void judge_credits(uint32_t rank, uint32_t channel, uint32_t proto, uint64_t step)
+{
+    for (uint32_t peer = 0; peer < run.ranks; peer++) {
+        bool reads = is_neighbour(rank, IPS_RING_OF_ALL, IPS_WAIT_CREDIT, peer);
+        for (int ring = IPS_RING_INSIDE; run.group && proto == IPS_SIMPLE && ring < IPS_RINGS;
+             ring++)
+            reads |= is_neighbour(rank, ring, IPS_WAIT_CREDIT, peer);
+        if (reads && memory_newest(&channel_of(rank, channel)->credit[proto][peer].value) != step)
+            failed("rank %u has not the credit of %u for what it has sent", rank, peer);
+    }
+}
+
 /* All calls are through: the ranks agree on the steps, and have credit for those of the ring, by
  * which ips_engine_destroy knows that nobody writes any more. */
 static void judge_end(void)
@@ -825,8 +889,8 @@ static void judge_end(void)
                     failed("rank %u goes back to step %llu", r, (unsigned long long)step);
                 if (step != head_of(0)->step[s][c])
                     failed("ranks 0 and %u differ in the step of sequence %u", r, s);
-                if (s < IPS_PROTOS && memory_newest(&channel_of(r, c)->credit[s].value) != step)
-                    failed("rank %u has not the credit for what it has sent", r);
+                if (s < IPS_PROTOS)
+                    judge_credits(r, c, s, step);
             }
     for (uint32_t r = 0; r < run.ranks; r++)
         if (head_of(r)->count[0] != run.captured[r])
@@ -870,6 +934,8 @@ static bool parse(int argc, char **argv)
     run.proto = (uint32_t)ips_variant_proto((int)run.variant);
     run.ranks = (uint32_t)atoi(argv[2]);
     run.atom = argc == 6 ? (uint32_t)atoi(argv[5]) : 0;
+    if (is_hierarchical(run.variant) && run.ranks != 4 && run.ranks != 6 && run.ranks != 8)
+        return false; /* no groups */
     return run.variant != IPS_VARIANTS && run.ranks >= IPS_MIN_RANKS && run.ranks <= CHECK_RANKS &&
            (argc == 5 || run.atom == 8 || run.atom == 16 || run.atom == 128);
 }

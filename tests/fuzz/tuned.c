@@ -24,12 +24,13 @@ static void check_rows(const struct ips_tuned *tuned)
 static void check_plan(const struct ips_tuned *tuned)
 {
     struct ips_policy_settings settings = ips_policy_defaults;
+    struct ips_policy_place place = {tuned->ranks, tuned->link, IPS_MAX_CHANNELS, 0, 0};
     struct ips_policy_plan plan;
     for (unsigned turn = 0; turn < 4; turn++) {
         settings.max_bytes = turn % 2 ? 100000 : IPS_MAX_BYTES_AUTO;
         settings.max_channels = turn / 2 ? 3 : IPS_MAX_CHANNELS;
-        ips_policy_plan_make(&settings, tuned->ranks, tuned->link, IPS_MAX_CHANNELS,
-                             tuned, &plan);
+        place.group = turn * tuned->ranks / 4;
+        ips_policy_plan_make(&settings, &place, tuned, &plan);
         MUST(ips_policy_plan_valid(&plan, sizeof plan, tuned->ranks,
                                    settings.max_channels));
         MUST(ips_policy_decide(&plan, UINT64_MAX / 2, IPS_INT8, IPS_SUM).route ==

@@ -29,7 +29,8 @@ import time
 
 # The engine's kernels, as IPCSHIM_ALGO and IPCSHIM_PROTO name them.
 KERNELS = [("ring", "LL"), ("ring", "LL128"), ("ring", "Simple"), ("oneshot", "LL"),
-           ("oneshot", "LL128"), ("twoshot", "LL"), ("twoshot", "LL128")]
+           ("oneshot", "LL128"), ("twoshot", "LL"), ("twoshot", "LL128"),
+           ("hierarchical", "Simple")]  # with ranks that have no halves the ring
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = pathlib.Path(os.environ.get("OUT") or tempfile.mkdtemp(prefix="ipcshim-gpu-"))
 RESULTS = []

@@ -25,7 +25,8 @@ static int get_function(gpu_function *function, gpu_module module, const char *n
     int error = next.cuModuleGetFunction(function, module, name);
     const int is_wanted_kernel = !strncmp(name, "ips_ring_", 9) ||
                                  !strncmp(name, "ips_oneshot_", 12) ||
-                                 !strncmp(name, "ips_twoshot_", 12);
+                                 !strncmp(name, "ips_twoshot_", 12) ||
+                                 !strncmp(name, "ips_hierarchical_", 17);
     if (!error && is_wanted_kernel && kernel_count < MOST)
         kernels[kernel_count++] = *function;
     return error;

@@ -17,7 +17,8 @@ import matrix
 
 MEDDLER = os.environ["IPS_MEDDLER"]  # see meddler.c
 VARIANTS = [("ring", "LL"), ("ring", "LL128"), ("ring", "Simple"), ("oneshot", "LL"),
-            ("oneshot", "LL128"), ("twoshot", "LL"), ("twoshot", "LL128")]
+            ("oneshot", "LL128"), ("twoshot", "LL"), ("twoshot", "LL128"),
+            ("hierarchical", "Simple")]
 AUTO = {"IPCSHIM_TRANSPORT": "auto"}
 IPC = {"IPCSHIM_TRANSPORT": "ipc"}
 HOST = {"IPCSHIM_TRANSPORT": "host"}
@@ -63,7 +64,7 @@ def served(transport, lines, ranks=3, script=SCRIPT, **options):
 
 # --- all variants -----------------------------------------------------------------------
 
-def variant(ranks, algo, proto, threads=False):
+def variant(ranks, algo, proto, transport, threads=False):
     """A part of the matrix's cases, and messages of many pieces."""
     turn = ranks + VARIANTS.index((algo, proto))
     cases = ["comm A"] + [case for i, case in enumerate(matrix.small_cases(ranks))
@@ -72,10 +73,13 @@ def variant(ranks, algo, proto, threads=False):
     if turn % 3 == 0:
         cases += matrix.shape_cases()
     result = h.run("\n".join(cases) + "\n", ranks, threads=threads, timeout=240, env={
-        "IPCSHIM_ALGO": algo, "IPCSHIM_PROTO": proto, "IPCSHIM_MAX_BYTES": "1G"})
+        "IPCSHIM_ALGO": algo, "IPCSHIM_PROTO": proto, "IPCSHIM_MAX_BYTES": "1G",
+        "IPCSHIM_TRANSPORT": transport})
     h.expect_fine(result, ranks)
     h.expect_stderr(result, [])
-    expect_transport(result, "host")
+    expect_transport(result, transport)
+    if algo == "hierarchical" and ranks not in (4, 6, 8):
+        algo = "ring"  # no halves
     calls = [event for rank in result.traces for event in h.calls(result, rank)]
     h.expect(calls and len(calls) % ranks == 0 and all(
         (e["route"], e["algorithm"], e["protocol"]) == ("engine", algo, proto) for e in calls),
@@ -232,9 +236,12 @@ def tests():
     for algo, proto in VARIANTS:
         for ranks in range(2, 9):
             yield (f"{algo} {proto}, {ranks} ranks",
-                   functools.partial(variant, ranks, algo, proto))
+                   functools.partial(variant, ranks, algo, proto, "host"))
         yield (f"{algo} {proto}, 4 ranks as threads",
-               functools.partial(variant, 4, algo, proto, True))
+               functools.partial(variant, 4, algo, proto, "host", True))
+    for ranks in (4, 6, 8):
+        yield (f"hierarchical Simple over ipc, {ranks} ranks",
+               functools.partial(variant, ranks, "hierarchical", "Simple", "ipc"))
     for name, reason, env, rank in (
             ("no peer access", "rank 0: the driver reports no peer access",
              {"SIMGPU_NO_PEER": "1"}, None),

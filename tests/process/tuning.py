@@ -14,7 +14,7 @@ import tables
 AUTO = {"IPCSHIM_MAX_BYTES": "auto"}
 # Few candidates: the stand-in is slow, and its times mean nothing.
 FEW = {"IPCSHIM_MAX_CHANNELS": "1", "IPCSHIM_TUNE_FILE": ""}
-ROW = re.compile(r"\s*(\d+)\s+(?:nccl - - -|(ring|oneshot|twoshot) (LL|LL128|Simple) (\d+) (\d+))"
+ROW = re.compile(r"\s*(\d+)\s+(?:nccl - - -|(ring|oneshot|twoshot|hierarchical) (LL|LL128|Simple) (\d+) (\d+))"
                  r" ([\d.]+) ([\d.]+)")
 
 

@@ -23,7 +23,8 @@ static_assert(IPS_LL_FLAG_BITS == 8, "built with narrow flags");
 typedef void kernel(struct ips_allreduce_args args);
 static kernel *const kernels[IPS_VARIANTS] = {
     ips_ring_ll,       ips_ring_ll128, ips_ring_simple,  ips_oneshot_ll,
-    ips_oneshot_ll128, ips_twoshot_ll, ips_twoshot_ll128};
+    ips_oneshot_ll128, ips_twoshot_ll, ips_twoshot_ll128,
+    ips_hierarchical_simple};
 
 struct launch {
     kernel *run;
@@ -86,7 +87,8 @@ struct job {
 static uint32_t plan_variant(const struct job *job, std::mt19937_64 *plan)
 {
     static const uint32_t usual[4] = {IPS_RING_LL, IPS_RING_LL, IPS_ONESHOT_LL, IPS_TWOSHOT_LL};
-    const uint32_t any = (uint32_t)((*plan)() % IPS_VARIANTS), which = (uint32_t)((*plan)() % 8);
+    const uint32_t variants = job->ranks == 4 ? IPS_VARIANTS : IPS_HIERARCHICAL_SIMPLE;
+    const uint32_t any = (uint32_t)((*plan)() % variants), which = (uint32_t)((*plan)() % 8);
     return job->wrap_calls ? job->wrap_variant : which < 2 ? any : usual[which % 4];
 }
 
@@ -117,6 +119,7 @@ static void run_rank(struct job *job, unsigned rank)
         launch.args.control = &job->controls[rank];
         launch.args.rank = rank;
         launch.args.nranks = n;
+        launch.args.group = n == 4 ? 2 : 0;
         launch.args.type = IPS_UINT32;
         launch.args.element = 4;
         launch.args.op = IPS_SUM;

@@ -120,8 +120,9 @@ static int make_plan(struct rank *r)
         free(tuned);
         return -1;
     }
-    ips_policy_plan_make(&settings->policy, ranks, IPS_LINK_PCIE, IPS_MAX_CHANNELS, tuned,
-                         &r->plan);
+    const struct ips_policy_place place = {
+        .ranks = ranks, .link = IPS_LINK_PCIE, .most_channels = IPS_MAX_CHANNELS};
+    ips_policy_plan_make(&settings->policy, &place, tuned, &r->plan);
     free(tuned);
     return 0;
 }

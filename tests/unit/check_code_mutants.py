@@ -55,7 +55,7 @@ MUTANTS = [
     ("an acquire is relaxed", "mem_ptx.h", r"ld\.acquire\.sys", "ld.relaxed.sys",
      r"probe: 0 of acquire", r"probe: 0 of acquire"),
     ("a counter is added to a peer's memory", "simple.h",
-     r"ips_st_release\((&ring->next->flag\.value), step\)",
+     r"ips_st_release\((&ring->next->flag[^;]*\.value), step\)",
      r"atomicAdd_system((unsigned long long *)\1, 1ull)",
      r"has (atom|red)\.", r"has (ATOM|RED)"),
     ("the ring lies in local memory", "ring.h",

@@ -37,6 +37,8 @@ FLOORS = {
     "ips_oneshot_ll128": {"load": 8, "store": 8, "release": 3},
     "ips_twoshot_ll": {"load": 16, "store": 7 + 7 + 1 + 2, "release": 3},
     "ips_twoshot_ll128": {"load": 16, "store": 7 + 7 + 1, "release": 3},
+    # As the ring's Simple, with three more sums that are not sent on.
+    "ips_hierarchical_simple": {"load": 97, "store": 89, "acquire": 9, "release": 7},
     "ips_probe": {"acquire": 1, "release": 2},
     "ips_verify_weigh": {},
     "ips_verify_compare": {"store": 1, "release": 1},

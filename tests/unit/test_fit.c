@@ -14,6 +14,7 @@ static const struct ips_tuned *const tables[] = {&table[0], &table[1], &table[2]
 static void measure(struct ips_tuned *tuned, unsigned ranks,
                     const struct ips_link_model *truth)
 {
+    const struct ips_policy_place place = {.ranks = ranks, .link = IPS_LINK_PCIE};
     struct ips_candidate candidate;
     *tuned = (struct ips_tuned){.ranks = ranks, .link = IPS_LINK_PCIE};
     for (uint64_t bytes = 1024; bytes <= 64u << 20; bytes *= 8) {
@@ -23,7 +24,7 @@ static void measure(struct ips_tuned *tuned, unsigned ranks,
             tuned->row[tuned->count++] = (struct ips_tuned_row){
                 .bytes = bytes,
                 .candidate = candidate,
-                .times = ips_model_times(truth, ranks, bytes, &candidate)};
+                .times = ips_model_times(truth, &place, bytes, &candidate)};
     }
 }
 

@@ -20,17 +20,33 @@ static struct ips_policy_settings asking(uint64_t max_bytes)
     return settings;
 }
 
-static struct ips_policy_plan plan_of(const struct ips_policy_settings *s, unsigned ranks,
-                                      enum ips_link link, const struct ips_tuned *tuned)
+static struct ips_policy_place place_of(unsigned ranks, enum ips_link link)
+{
+    return (struct ips_policy_place){.ranks = ranks,
+                                     .link = link,
+                                     .most_channels = link == IPS_LINK_HOST
+                                                          ? IPS_HOST_CHANNELS
+                                                          : IPS_MAX_CHANNELS};
+}
+
+static struct ips_policy_plan plan_at(const struct ips_policy_settings *s,
+                                      const struct ips_policy_place *place,
+                                      const struct ips_tuned *tuned)
 {
     struct ips_policy_plan plan;
-    const unsigned most = link == IPS_LINK_HOST ? IPS_HOST_CHANNELS : IPS_MAX_CHANNELS;
-    ips_policy_plan_make(s, ranks, link, most, tuned, &plan);
-    CHECK(ips_policy_plan_valid(&plan, sizeof plan, ranks, most));
+    ips_policy_plan_make(s, place, tuned, &plan);
+    CHECK(ips_policy_plan_valid(&plan, sizeof plan, place->ranks, place->most_channels));
     for (unsigned i = 0; i < plan.count; i++)
         CHECK(plan.row[i].variant == IPS_PLAN_NCCL ||
               plan.row[i].channels <= (s->max_channels ? s->max_channels : 1));
     return plan;
+}
+
+static struct ips_policy_plan plan_of(const struct ips_policy_settings *s, unsigned ranks,
+                                      enum ips_link link, const struct ips_tuned *tuned)
+{
+    const struct ips_policy_place place = place_of(ranks, link);
+    return plan_at(s, &place, tuned);
 }
 
 static struct ips_decision of_bytes(const struct ips_policy_plan *plan, uint64_t bytes)
@@ -117,20 +133,22 @@ static void test_forced(void)
             s.proto = proto;
             if (algo < 0 && proto < 0)
                 continue;
-            struct ips_policy_plan plan = plan_of(&s, 5, link, NULL);
-            const int direct = algo > IPS_RING;
+            struct ips_policy_plan plan = plan_of(&s, 6, link, NULL);
+            const int direct = algo == IPS_ONESHOT || algo == IPS_TWOSHOT;
+            const int wanted = direct && proto == IPS_SIMPLE ? IPS_LL128
+                               : algo == IPS_HIERARCHICAL    ? IPS_SIMPLE
+                                                             : proto;
+            CHECK(plan.group == (algo == IPS_HIERARCHICAL ? 3 : 0), "halves");
             for (uint64_t bytes = 0; bytes < UINT64_C(1) << 50; bytes = bytes * 3 + 1) {
                 struct ips_decision d = of_bytes(&plan, bytes);
                 const int variant = (int)d.variant;
                 CHECK(d.route == IPS_ROUTE_ENGINE);
                 CHECK(algo < 0 || ips_variant_algo(variant) == algo);
-                CHECK(proto < 0 ||
-                      ips_variant_proto(variant) ==
-                          (direct && proto == IPS_SIMPLE ? IPS_LL128 : proto));
+                CHECK(proto < 0 || ips_variant_proto(variant) == wanted);
                 CHECK(strstr(d.reason, proto < 0 ? "IPCSHIM_ALGO" : "IPCSHIM_PROTO"));
             }
             s.max_bytes = 100;
-            plan = plan_of(&s, 5, link, NULL);
+            plan = plan_of(&s, 6, link, NULL);
             CHECK(taken(&plan, 100) && !taken(&plan, 101));
         }
 }
@@ -144,8 +162,8 @@ static void test_by_model(void)
     for (unsigned ranks = IPS_MIN_RANKS; ranks <= IPS_MAX_RANKS; ranks++) {
         const struct ips_policy_plan plan =
             plan_of(&ips_policy_defaults, ranks, link, NULL);
-        const struct ips_plan_input input = {&ips_policy_defaults, ranks, link,
-                                             IPS_HOST_CHANNELS, NULL};
+        const struct ips_plan_input input = {&ips_policy_defaults, place_of(ranks, link),
+                                             NULL};
         for (unsigned i = 0; i < plan.count; i++) {
             const struct ips_plan_row *row = &plan.row[i];
             CHECK(row->why == IPS_WHY_MODEL || row->why == IPS_WHY_NOT_MODEL);
@@ -164,9 +182,7 @@ static void test_channels(void)
             struct ips_policy_settings s = asking(UINT64_C(1) << 60);
             s.max_channels = most;
             s.proto = proto;
-            struct ips_policy_plan plan;
-            ips_policy_plan_make(&s, 2, IPS_LINK_SAME_GPU, IPS_MAX_CHANNELS, NULL, &plan);
-            CHECK(ips_policy_plan_valid(&plan, sizeof plan, 2, IPS_MAX_CHANNELS));
+            const struct ips_policy_plan plan = plan_of(&s, 2, IPS_LINK_SAME_GPU, NULL);
             const unsigned bound = most > IPS_MAX_CHANNELS ? IPS_MAX_CHANNELS
                                    : most                  ? most
                                                            : 1;
@@ -185,9 +201,12 @@ static void test_wild_settings(void)
                                                 .proto = proto,
                                                 .max_channels = channels,
                                                 .max_bytes = UINT64_MAX - 1};
+                const unsigned ranks = algo & 1 ? 3 : 4;
+                const struct ips_policy_place place = {ranks, IPS_LINK_NVLINK, 4,
+                                                       (unsigned)(proto + 3), -1e300};
                 struct ips_policy_plan plan;
-                ips_policy_plan_make(&s, 3, IPS_LINK_NVLINK, 4, NULL, &plan);
-                CHECK(ips_policy_plan_valid(&plan, sizeof plan, 3, 4));
+                ips_policy_plan_make(&s, &place, NULL, &plan);
+                CHECK(ips_policy_plan_valid(&plan, sizeof plan, ranks, 4));
             }
 }
 
@@ -369,16 +388,69 @@ static void test_model(void)
             }
         }
         for (unsigned i = 0; ips_candidate_at(i, &c); i++) {
+            const struct ips_policy_place place = place_of(ranks, link);
             double last = 0;
             for (uint64_t bytes = 1; bytes < UINT64_C(1) << 40; bytes *= 2) {
                 const double us =
-                    ips_model_engine(link, ranks, bytes, &c).us[IPS_MODE_EAGER];
+                    ips_model_engine(&place, bytes, &c).us[IPS_MODE_EAGER];
                 CHECK(us > last, "more bytes take longer");
                 last = us;
             }
         }
     }
     CHECK(IPS_INBOX_BYTES == 64 << 10, "as model.c has it");
+}
+
+/* --- groups --- */
+
+static double model_us(const struct ips_policy_place *place, enum ips_variant variant)
+{
+    const struct ips_candidate c = {variant, 16, ips_variant_max_threads((int)variant)};
+    return ips_model_engine(place, UINT64_C(1) << 30, &c).us[IPS_MODE_GRAPH];
+}
+
+/* Four and four behind uplinks: one ring needs them for 7/4 of the message, the hierarchy for
+ * as much as the message has; the narrower the uplink, the nearer the times come to that. */
+static void test_uplink(void)
+{
+    struct ips_policy_place place = place_of(8, IPS_LINK_PCIE);
+    const double alone = model_us(&place, IPS_RING_SIMPLE);
+    place.group = 4;
+    place.uplink = 4;
+    CHECK(model_us(&place, IPS_RING_SIMPLE) == alone, "a wide uplink is none");
+    place.uplink = 0.01;
+    const double ring = model_us(&place, IPS_RING_SIMPLE);
+    const double ratio = ring / model_us(&place, IPS_HIERARCHICAL_SIMPLE);
+    CHECK(ring > 50 * alone && ratio > 1.7 && ratio <= 1.76, "%f", ratio);
+    CHECK(model_us(&place, IPS_TWOSHOT_LL) > ring, "all to all is worse");
+}
+
+/* Only where there are groups is there a hierarchy; by the model it is taken where the uplink
+ * is narrow, and nobody makes a plan of it for ranks without. */
+static void test_groups(void)
+{
+    struct ips_policy_settings s = asking(UINT64_C(1) << 40);
+    struct ips_policy_place place = place_of(8, IPS_LINK_PCIE);
+    struct ips_policy_plan plan = plan_at(&s, &place, NULL);
+    CHECK(!plan.group && of_bytes(&plan, 1 << 28).variant == IPS_RING_SIMPLE);
+    place.group = 4;
+    place.uplink = 0.5;
+    plan = plan_at(&s, &place, NULL);
+    const struct ips_decision d = of_bytes(&plan, 1 << 28);
+    CHECK(plan.group == 4 && d.group == 4 && d.variant == IPS_HIERARCHICAL_SIMPLE);
+    for (unsigned group = 0; group < 12; group++) {
+        plan.group = (uint8_t)group;
+        CHECK(ips_policy_plan_valid(&plan, sizeof plan, 8, IPS_MAX_CHANNELS) ==
+              (group == 2 || group == 4), "%u", group);
+    }
+    s = ips_policy_defaults;
+    s.algo = IPS_HIERARCHICAL;
+    place.group = 2;
+    CHECK(plan_at(&s, &place, NULL).group == 2, "the machine's own");
+    for (unsigned ranks = 2; ranks < 8; ranks += ranks < 3 ? 1 : 2) { /* no halves */
+        plan = plan_of(&s, ranks, IPS_LINK_PCIE, NULL);
+        CHECK(!plan.group && ips_variant_algo((int)of_bytes(&plan, 1 << 20).variant) == IPS_RING);
+    }
 }
 
 /* --- texts of tables --- */
@@ -533,6 +605,8 @@ int main(void)
     test_valid();
     test_any_bytes();
     test_model();
+    test_uplink();
+    test_groups();
     test_texts();
     test_long_texts();
     return check_result();

@@ -44,8 +44,8 @@ SIZE(ips_verify_args, 88);
  * LL128 and a 16-byte unit of LL never cross one. */
 SIZE(ips_word, 128);
 AT(ips_channel, credit, 0);
-AT(ips_channel, flag, 128 * IPS_PROTOS);
-AT(ips_channel, ll, 128 * (IPS_PROTOS + 1));
+AT(ips_channel, flag, 128 * IPS_MAX_RANKS * IPS_PROTOS);
+AT(ips_channel, ll, 128 * IPS_MAX_RANKS * (IPS_PROTOS + 1));
 IPS_STATIC_ASSERT(offsetof(struct ips_channel, ll128) % 128 == 0, "lines");
 IPS_STATIC_ASSERT(offsetof(struct ips_channel, simple) % 128 == 0, "lines");
 IPS_STATIC_ASSERT(offsetof(struct ips_channel, inbox) % 128 == 0, "lines");

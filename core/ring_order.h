@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In which order ranks stand in a ring so that as few hops as possible leave a socket, a
- * NUMA node and a switch. Pure functions of the topology: every rank computes the same.
- */
+ * NUMA node and a switch, and which of them share a slower way out. Pure functions of the
+ * topology: every rank computes the same. */
 #ifndef IPS_CORE_RING_ORDER_H
 #define IPS_CORE_RING_ORDER_H
 
@@ -26,5 +26,24 @@ void ips_ring_order(const struct ips_topology *t, const int *gpu_of, unsigned ra
 /* Of the closed ring ring[0], ring[1], ..., ring[ranks-1], ring[0]. */
 struct ips_ring_cost ips_ring_cost(const struct ips_topology *t, const int *gpu_of,
                                    const unsigned *ring, unsigned ranks);
+
+/* What the members of a group share on the way to the other groups. Rates: MB/s in one
+ * direction by what the links can do, the slowest of all groups; 0: unknown, as always
+ * between sockets, which sysfs does not tell. */
+struct ips_ring_uplink {
+    enum ips_group_kind kind; /* SWITCH, SOCKET, or NUMA where a socket is unknown */
+    unsigned uplink;          /* from a switch's upstream port towards the CPU */
+    unsigned inside;          /* of a member's own links below that */
+};
+
+/* The size g of equal groups, 1 < g < ranks: ring[0] to ring[g-1], ring[g] to ring[2g-1],
+ * and so on, where each group is all ranks of one switch whose uplink is slower than g
+ * times a member's own links, or all ranks of one socket. The widest, where there are
+ * several, since what crosses an uplink grows with the number of groups. 0: there are none,
+ * or they are not equal, or not in one piece from ring[0] on, or it is not known; then
+ * *ret is all 0. `gpu_of` and `ring` as above. */
+unsigned ips_ring_groups(const struct ips_topology *t, const int *gpu_of,
+                         const unsigned *ring, unsigned ranks,
+                         struct ips_ring_uplink *ret);
 
 #endif

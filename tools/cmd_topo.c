@@ -77,6 +77,8 @@ static void look(int root, struct topo_view *view)
     ips_ring_order(t, view->gpu_of, t->gpus, view->ring);
     view->cost = ips_ring_cost(t, view->gpu_of, view->ring, t->gpus);
     view->in_order = ips_ring_cost(t, view->gpu_of, in_order, t->gpus);
+    view->group_size =
+        ips_ring_groups(t, view->gpu_of, view->ring, t->gpus, &view->uplink);
 }
 
 int cmd_topo(int argc, char **argv)

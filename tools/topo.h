@@ -12,6 +12,8 @@ struct topo_view {
     int gpu_of[IPS_TOPO_GPUS];
     unsigned ring[IPS_TOPO_GPUS];
     struct ips_ring_cost cost, in_order; /* of the ring, and of 0, 1, 2, ... */
+    unsigned group_size;                 /* see ips_ring_groups */
+    struct ips_ring_uplink uplink;
 };
 
 void topo_print_text(const struct topo_view *view, const char *root);

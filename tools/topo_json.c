@@ -99,6 +99,27 @@ static void put_cost(const char *name, struct ips_ring_cost cost)
            cost.numa, cost.cpu);
 }
 
+static void put_rate(const char *name, unsigned mbps)
+{
+    if (mbps)
+        printf(", \"%s\": %u", name, mbps);
+    else
+        printf(", \"%s\": null", name);
+}
+
+static void put_ring_groups(const struct topo_view *view)
+{
+    if (!view->group_size) {
+        printf("\"ring_groups\": null");
+        return;
+    }
+    printf("\"ring_groups\": {\"size\": %u, \"kind\": \"%s\"", view->group_size,
+           topo_group_kind(view->uplink.kind));
+    put_rate("uplink_mbps", view->uplink.uplink);
+    put_rate("inside_mbps", view->uplink.inside);
+    printf("}");
+}
+
 void topo_print_json(const struct topo_view *view)
 {
     const struct ips_topology *t = &view->topology;
@@ -125,5 +146,7 @@ void topo_print_json(const struct topo_view *view)
     put_cost("cost", view->cost);
     printf(", ");
     put_cost("cost_in_order", view->in_order);
+    printf(", ");
+    put_ring_groups(view);
     printf("}\n");
 }

@@ -116,6 +116,16 @@ def compare_rings(name, seen, built):
             yield f"{said}: {text}, not {expect[said][0][0]}"
 
 
+def compare_ring_groups(name, seen):
+    groups, text = seen["ring_groups"], "none"
+    if groups:
+        text = (f"{groups['size']} {groups['kind']} uplink {or_unknown(groups['uplink_mbps'])} "
+                f"inside {or_unknown(groups['inside_mbps'])}")
+    expected = machine.expectations(name)["ring-groups"][0][0]
+    if text != expected:
+        yield f"groups of the ring: {text}, not {expected}"
+
+
 def compare_text(seen, text):
     rows = [line.split()[1:1 + len(seen["gpus"])] for line in text.splitlines()
             if line.startswith("GPU")][:len(seen["gpus"])]
@@ -134,6 +144,7 @@ def check(name):
         seen = json.loads(topo(root, "--json"))
         yield from compare(name, seen, built)
         yield from compare_rings(name, seen, built)
+        yield from compare_ring_groups(name, seen)
         yield from compare_text(seen, topo(root))
 
 

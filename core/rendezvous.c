@@ -166,6 +166,14 @@ void ips_rendezvous_decline(struct ips_rendezvous *r, int fault, const char *rea
     ips_rendezvous_decline_as(r, fault, text);
 }
 
+static int all_voted(const struct ips_rendezvous *r)
+{
+    for (int slot = 0; slot < r->segment.nranks; slot++)
+        if (ips_record_state(ips_segment_slot(&r->segment, slot)) < IPS_RECORD_VOTED)
+            return 0;
+    return 1;
+}
+
 void ips_rendezvous_decline_as(struct ips_rendezvous *r, int fault, const char *reason)
 {
     struct ips_record *record = ips_rendezvous_own(r);
@@ -173,7 +181,7 @@ void ips_rendezvous_decline_as(struct ips_rendezvous *r, int fault, const char *
     snprintf(record->reason, sizeof record->reason, "%s", reason);
     uint32_t outcome =
         ips_segment_decide(&r->segment, IPS_OUTCOME_DECLINED + (uint32_t)r->segment.slot);
-    if (outcome == IPS_OUTCOME_AGREED && r->mine.state == IPS_RECORD_VOTED)
+    if (outcome == IPS_OUTCOME_AGREED && r->mine.state == IPS_RECORD_VOTED && all_voted(r))
         r->outcome = IPS_BRINGUP_AGREED;
     else
         end_declined(r, outcome);

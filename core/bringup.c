@@ -62,8 +62,14 @@ void ips_bringup_refuse(struct ips_bringup *b, enum ips_refusal refusal,
 
 void ips_bringup_offer(struct ips_bringup *b, enum ips_link link)
 {
-    if (rank_of(b) == 0)
-        ips_rendezvous_offer(&b->meeting, link, &b->config.planner);
+    const struct ips_record *records[IPS_MAX_RANKS];
+    struct ips_lineup lineup;
+    if (rank_of(b) != 0)
+        return;
+    for (int rank = 0; rank < ranks_of(b); rank++)
+        records[rank] = record_of(b, rank);
+    ips_lineup_find(records, ranks_of(b), link, &lineup, b->ring);
+    ips_rendezvous_offer(&b->meeting, link, &lineup, &b->config.planner);
 }
 
 void ips_bringup_decline_host(struct ips_bringup *b, const char *reason)
@@ -149,6 +155,9 @@ static void make_engine(struct ips_bringup *b)
         engine->device = b->device;
         engine->channels = resident_channels(b, channels_of(b));
         engine->link = b->meeting.agreed.link;
+        engine->lineup = b->meeting.agreed.lineup;
+        while (engine->lineup.rank[engine->position] != rank_of(b))
+            engine->position++;
         engine->watch.report_s = b->config.report_s;
         engine->watch.timeout_s = b->config.timeout_s;
         error = ips_watch_start() ||
@@ -232,6 +241,8 @@ static void tell_agreed(const struct ips_bringup *b)
 {
     ips_log(IPS_LOG_INFO, "rank %d of %d: the engine serves this communicator (GPU %s)%s",
             rank_of(b), ranks_of(b), b->device->bus_id, b->host ? ", host memory" : "");
+    if (b->ring[0])
+        ips_log(IPS_LOG_INFO, "rank 0 of %d: %s", ranks_of(b), b->ring);
     if (b->config.transport != b->meeting.first.transport)
         ips_log(IPS_LOG_WARN,
                 "rank %d: IPCSHIM_TRANSPORT differs from rank 0's, which is used",

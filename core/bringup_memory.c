@@ -149,7 +149,6 @@ void ips_bringup_begin_host(struct ips_bringup *b)
         ips_bringup_decline_host(b, reason);
         return;
     }
-    ips_bringup_offer(b, IPS_LINK_HOST);
     ips_bringup_advance(b, IPS_RECORD_HOST_READY, OPEN_HOST);
 }
 
@@ -163,8 +162,10 @@ void ips_bringup_open_host(struct ips_bringup *b)
         return;
     int error = ips_slab_host_open(&b->slab, &b->meeting.segment, reason);
     ips_gpu_leave(b->device->gpu, pushed);
-    if (error)
+    if (error) {
         ips_bringup_decline_host(b, reason);
-    else
-        ips_bringup_advance(b, IPS_RECORD_HOST_OPENED, PROBE);
+        return;
+    }
+    ips_bringup_offer(b, IPS_LINK_HOST); /* all GPUs are known */
+    ips_bringup_advance(b, IPS_RECORD_HOST_OPENED, PROBE);
 }

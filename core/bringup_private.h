@@ -4,6 +4,7 @@
 #define IPS_CORE_BRINGUP_PRIVATE_H
 
 #include "core/engine_private.h"
+#include "core/lineup.h"
 #include "core/rendezvous.h"
 
 /* What is to be done next. Each is one function, see ips_bringup_poll. */
@@ -32,6 +33,7 @@ struct ips_bringup {
     struct ips_slab slab;
     struct ips_engine *engine;
     int host; /* the mailboxes are to lie in host memory */
+    char ring[IPS_RING_TEXT_BYTES]; /* rank 0's words for the ring, or "" */
 };
 
 static inline struct ips_record *record_of(const struct ips_bringup *b, int rank)

@@ -63,7 +63,7 @@ static int launch(struct ips_engine *engine, const struct ips_allreduce *call, i
         .count = call->count,
         .head = (struct ips_head *)(uintptr_t)engine->slab.head,
         .control = (struct ips_control *)(uintptr_t)engine->slab.control_device,
-        .rank = (uint32_t)engine->segment.rank,
+        .rank = (uint32_t)engine->position,
         .nranks = (uint32_t)n,
         .type = call->type,
         .op = call->op,
@@ -73,8 +73,9 @@ static int launch(struct ips_engine *engine, const struct ips_allreduce *call, i
         .group = call->group,
     };
     for (int position = 0; position < n; position++) {
-        args.mailbox[position] = (void *)(uintptr_t)engine->slab.mailbox[position];
-        args.peer[position] = (uint8_t)position;
+        const uint8_t rank = engine->lineup.rank[position];
+        args.mailbox[position] = (void *)(uintptr_t)engine->slab.mailbox[rank];
+        args.peer[position] = rank;
     }
     void *parameters[] = {&args};
     return IPS_GPU(engine->device->gpu,
@@ -176,6 +177,11 @@ enum ips_link ips_engine_link(const struct ips_engine *engine)
     return engine->link;
 }
 
+unsigned ips_engine_group(const struct ips_engine *engine)
+{
+    return engine->lineup.group;
+}
+
 void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts)
 {
     for (unsigned i = 0; i < IPS_COUNTERS; i++)
@@ -189,19 +195,18 @@ static void pause_ms(long ms)
     nanosleep(&time, NULL);
 }
 
-/* The rank that reads what this one sends in a ring. */
-static int successor(const struct ips_engine *engine, int ring)
+/* The position of who reads what this rank sends in a ring. */
+static uint32_t successor(const struct ips_engine *engine, uint32_t ring)
 {
-    const struct ips_segment *segment = &engine->segment;
-    return (int)ips_ring_next(ring, (uint32_t)segment->rank, 1, (uint32_t)segment->nranks,
-                              engine->group);
+    return ips_ring_next((int)ring, (uint32_t)engine->position, 1,
+                         (uint32_t)engine->segment.nranks, engine->group);
 }
 
-/* Whether a rank, which may still write here, has left. */
-static int has_left(const struct ips_engine *engine, int rank)
+/* Whether the rank at a position, which may still write here, has left. */
+static int has_left(const struct ips_engine *engine, uint32_t position)
 {
     const struct ips_segment *segment = &engine->segment;
-    const int slot = segment->slot_of[rank];
+    const int slot = segment->slot_of[engine->lineup.rank[position]];
     return ips_record_state(ips_segment_slot(segment, slot)) == IPS_RECORD_CLOSED ||
            ips_segment_dead(segment, slot);
 }
@@ -211,8 +216,8 @@ static int credited(const struct ips_engine *engine, int proto,
                     const struct ips_word *credit, uint64_t step)
 {
     for (uint32_t ring = 0; ring < ips_rings(proto, engine->group); ring++) {
-        const int rank = successor(engine, (int)ring);
-        if (credit[rank].value < step && !has_left(engine, rank))
+        const uint32_t position = successor(engine, ring);
+        if (credit[position].value < step && !has_left(engine, position))
             return 0;
     }
     return 1;

@@ -61,10 +61,17 @@ struct ips_bringup_config {
     struct ips_planner planner;   /* likewise rank 0's plan */
 };
 
+/* In which order the ranks stand in the ring, as rank 0 found it in the machine. */
+struct ips_lineup {
+    uint8_t rank[IPS_MAX_RANKS]; /* by position: each rank once */
+    uint32_t group; /* size of equal groups, see ips_ring_groups; 0: there are none */
+};
+
 /* What the ranks have agreed on, alike unless said otherwise. */
 struct ips_agreed {
     unsigned char settings[IPS_SETTINGS_BYTES]; /* rank 0's: the config's settings_bytes */
     enum ips_link link;
+    struct ips_lineup lineup;
     size_t plan_bytes;
     unsigned char plan[IPS_PLAN_BYTES];
     /* Of this rank: why the mailboxes lie in host memory though rank 0 did not ask for it,
@@ -145,6 +152,10 @@ int ips_engine_error(const struct ips_engine *engine);
 
 /* What its data crosses; IPS_LINK_HOST takes at most IPS_HOST_CHANNELS channels. */
 enum ips_link ips_engine_link(const struct ips_engine *engine);
+
+/* So many ranks in a row, from position 0 of the ring on, share a slower way to the others:
+ * see ips_ring_groups. 0: there are no such groups. The same on all ranks. */
+unsigned ips_engine_group(const struct ips_engine *engine);
 
 /* Most channels that a call uses: the config's, a link's, or as many as let the blocks of all
  * ranks on one GPU run at once. */

@@ -17,6 +17,8 @@ struct ips_engine {
     unsigned channels;
     enum ips_link link;
     unsigned group; /* as its calls say */
+    struct ips_lineup lineup;
+    int position; /* of this rank in it */
     struct ips_watch watch;
     gpu_ptr verify;    /* memory of verify.c, or 0 */
     uint64_t verified; /* calls that were compared */

@@ -287,6 +287,7 @@ int ips_rendezvous_numbered(struct ips_rendezvous *r)
 }
 
 void ips_rendezvous_offer(struct ips_rendezvous *r, enum ips_link link,
+                          const struct ips_lineup *lineup,
                           const struct ips_planner *planner)
 {
     unsigned char plan[IPS_PLAN_BYTES];
@@ -296,8 +297,20 @@ void ips_rendezvous_offer(struct ips_rendezvous *r, enum ips_link link,
     if (bytes > sizeof plan)
         bytes = 0;
     record->link = link;
+    record->lineup = *lineup;
     record->plan_bytes = (uint32_t)bytes;
     memcpy(record->plan, plan, bytes);
+}
+
+static int is_lineup_sound(const struct ips_lineup *lineup, int nranks)
+{
+    const uint32_t ranks = (uint32_t)nranks, group = lineup->group;
+    uint32_t met = 0;
+    for (uint32_t position = 0; position < ranks; position++)
+        if (lineup->rank[position] < ranks)
+            met |= 1u << lineup->rank[position];
+    return met == (1u << ranks) - 1 &&
+           (!group || (group > 1 && group < ranks && ranks % group == 0));
 }
 
 int ips_rendezvous_accept(struct ips_rendezvous *r, int host,
@@ -308,8 +321,10 @@ int ips_rendezvous_accept(struct ips_rendezvous *r, int host,
     const uint32_t link = __atomic_load_n(&record->link, __ATOMIC_RELAXED);
     const uint32_t bytes = __atomic_load_n(&record->plan_bytes, __ATOMIC_RELAXED);
     memcpy(agreed->settings, r->first.settings, r->mine.settings_bytes);
+    memcpy(&agreed->lineup, &record->lineup, sizeof agreed->lineup);
     if (link < IPS_LINKS && (link == IPS_LINK_HOST) == host &&
-        bytes <= sizeof agreed->plan) {
+        bytes <= sizeof agreed->plan &&
+        is_lineup_sound(&agreed->lineup, r->segment.nranks)) {
         agreed->link = (enum ips_link)link;
         agreed->plan_bytes = bytes;
         memcpy(agreed->plan, record->plan, bytes);

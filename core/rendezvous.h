@@ -44,6 +44,7 @@ int ips_rendezvous_reached(struct ips_rendezvous *r, enum ips_record_state state
 /* Rank 0 tells what the others are to accept, before it advances to the state in which they
  * look. */
 void ips_rendezvous_offer(struct ips_rendezvous *r, enum ips_link link,
+                          const struct ips_lineup *lineup,
                           const struct ips_planner *planner);
 /* Takes rank 0's offer, for host memory or not, out of others' reach, into `agreed`. Whether
  * it is sound; declines if not. */

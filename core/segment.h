@@ -16,7 +16,7 @@
  * rank of another version is recognized. */
 #define IPS_RECORD_BYTES 4096
 #define IPS_RECORD_MAGIC 0x6d69687363706969ull
-#define IPS_RECORD_VERSION 4u
+#define IPS_RECORD_VERSION 5u
 #define IPS_VERSION_BYTES 16
 
 /* How far a rank's set-up has come. Only ever grows; written by its rank. The ranks first
@@ -92,8 +92,9 @@ struct ips_record {
     uint32_t can_verify; /* as far as this rank goes; all must */
 
     int32_t transport; /* enum ips_transport; rank 0's is used */
-    /* Of rank 0, before IPS_RECORD_PROBED or IPS_RECORD_HOST_READY. */
+    /* Of rank 0, before IPS_RECORD_PROBED or IPS_RECORD_HOST_OPENED. */
     uint32_t link; /* enum ips_link */
+    struct ips_lineup lineup;
     uint32_t plan_bytes;
     unsigned char plan[IPS_PLAN_BYTES];
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the GPUs of a machine sit: the PCI bridges above each, its host bridge, NUMA node
  * and socket, and the links on the way. Read from a tree like /sys, any machine's; what
- * the tree does not say stays unknown. All but ips_topology_read are pure functions of
+ * the tree does not say stays unknown. All but ips_topology_read* are pure functions of
  * the struct. Nothing here allocates. */
 #ifndef IPS_CORE_TOPOLOGY_H
 #define IPS_CORE_TOPOLOGY_H
@@ -75,6 +75,10 @@ struct ips_topo_group {
  * a link out of the tree, never waits on a file, and every count is bounded. A tree
  * without GPUs is a topology without GPUs. */
 void ips_topology_read(int root, struct ips_topology *ret);
+/* Likewise, but of these GPUs alone, as far as they are there (an unknown address is not):
+ * for a caller in a hurry, who does not go through all devices of the machine. */
+void ips_topology_read_gpus(int root, const ips_address *gpus, unsigned count,
+                            struct ips_topology *ret);
 
 enum ips_pair_class ips_topology_class(const struct ips_topology *t, unsigned a,
                                        unsigned b);

@@ -332,23 +332,63 @@ static void find_sockets(int root, struct ips_topology *t)
     }
 }
 
-void ips_topology_read(int root, struct ips_topology *ret)
+/* The list of devices, or -1. */
+static int open_list(int root)
 {
-    memset(ret, 0, sizeof *ret);
     int below = open_below(root, PCI_DEVICES);
     int list = below < 0 ? -1 : openat(below, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (below >= 0)
         close(below);
+    return list;
+}
+
+static void read_places(int root, int list, struct ips_topology *t)
+{
+    t->listed = 1;
+    for (unsigned i = 0; i < t->gpus; i++)
+        read_gpu(root, list, t, i);
+    find_sockets(root, t);
+}
+
+void ips_topology_read(int root, struct ips_topology *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    int list = open_list(root);
     DIR *entries = list < 0 ? NULL : fdopendir(list);
-    if (!entries) {
-        if (list >= 0)
-            close(list);
-        return;
+    if (entries) {
+        find_gpus(root, list, entries, ret);
+        read_places(root, list, ret);
+        closedir(entries);
+    } else if (list >= 0) {
+        close(list);
     }
-    ret->listed = 1;
-    find_gpus(root, list, entries, ret);
-    for (unsigned i = 0; i < ret->gpus; i++)
-        read_gpu(root, list, ret, i);
-    find_sockets(root, ret);
-    closedir(entries);
+}
+
+static int is_listed(int root, int list, ips_address address)
+{
+    char name[IPS_ADDRESS_BYTES], path[PATH_MAX];
+    if (!device_path(list, ips_address_text(address, name), path))
+        return 0;
+    int directory = open_below(root, path);
+    if (directory >= 0)
+        close(directory);
+    return directory >= 0;
+}
+
+void ips_topology_read_gpus(int root, const ips_address *gpus, unsigned count,
+                            struct ips_topology *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    int list = open_list(root);
+    if (list < 0)
+        return;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned before = 0;
+        while (before < i && gpus[before] != gpus[i])
+            before++;
+        if (before == i && gpus[i] >= 0 && is_listed(root, list, gpus[i]))
+            keep_gpu(ret, gpus[i]);
+    }
+    read_places(root, list, ret);
+    close(list);
 }

@@ -262,6 +262,12 @@ enum ips_link ips_engine_link(const struct ips_engine *engine)
     return IPS_LINK_PCIE;
 }
 
+unsigned ips_engine_group(const struct ips_engine *engine)
+{
+    (void)engine;
+    return 0;
+}
+
 void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts)
 {
     memset(ret_counts, 0, IPS_COUNTERS * sizeof *ret_counts);

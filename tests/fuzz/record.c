@@ -4,8 +4,8 @@
  * set-up ends within its 30 s, and "agreed" comes only after this rank's own vote, with
  * records that were sound.
  *
- * Input: two bytes (ranks, rank and what fails on it), then commands of 4 bytes, A B C D; what they do is in
- * `act`. The same bytes stand in for a /proc/PID/stat. */
+ * Input: two bytes (ranks, rank and what fails on it), then commands of 4 bytes, A B C D;
+ * what they do is in `act`. The same bytes stand in for a /proc/PID/stat. */
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/random.h>
@@ -97,6 +97,9 @@ static void write_honest(struct run *run, int slot, int rank, uint32_t state)
         record->transport == IPS_TRANSPORT_HOST ? IPS_LINK_HOST : IPS_LINK_PCIE;
     record->plan_bytes = (uint32_t)record->nranks;
     memset(record->plan, (int)record->link, (size_t)record->nranks);
+    for (int i = 0; i < record->nranks; i++)
+        record->lineup.rank[i] = (uint8_t)((i + 1) % record->nranks);
+    record->lineup.group = record->nranks == 4 ? 2 : 0;
 }
 
 static int is_sound(const struct ips_record *record)
@@ -137,6 +140,7 @@ static int is_plan_sound(const void *context, int nranks, enum ips_link link,
     return plan_bytes == (size_t)nranks && at[0] == link;
 }
 
+static const struct ips_lineup by_number = {{0, 1, 2, 3, 4, 5, 6, 7}, 0};
 static struct ips_planner planner = {make_plan, is_plan_sound, NULL};
 
 static void accept_offer(struct run *run, int host)
@@ -199,7 +203,7 @@ static void step(struct run *run)
         if (run->fails == 2)
             ips_rendezvous_refuse(r, IPS_REFUSES_AFTER_OTHERS, "by fault");
         if (r->segment.rank == 0)
-            ips_rendezvous_offer(r, IPS_LINK_PCIE, &planner);
+            ips_rendezvous_offer(r, IPS_LINK_PCIE, &by_number, &planner);
         advance(run, IPS_RECORD_PROBED, CHOOSE);
         return;
     case CHOOSE:
@@ -207,10 +211,11 @@ static void step(struct run *run)
             choose(run);
         return;
     case HOST:
+        if (!ips_rendezvous_reached(r, IPS_RECORD_HOST_READY))
+            return;
         if (r->segment.rank == 0)
-            ips_rendezvous_offer(r, IPS_LINK_HOST, &planner);
-        if (ips_rendezvous_reached(r, IPS_RECORD_HOST_READY))
-            advance(run, IPS_RECORD_HOST_PROBED, HOST_CHOOSE);
+            ips_rendezvous_offer(r, IPS_LINK_HOST, &by_number, &planner);
+        advance(run, IPS_RECORD_HOST_PROBED, HOST_CHOOSE);
         return;
     case HOST_CHOOSE:
         if (ips_rendezvous_reached(r, IPS_RECORD_HOST_PROBED))
@@ -226,6 +231,19 @@ static void step(struct run *run)
             MUST(run->voters == r->segment.nranks);
         run->voters = 0;
     }
+}
+
+/* The kernels and the reports index by it. */
+static void check_lineup(const struct ips_rendezvous *r)
+{
+    const struct ips_lineup *lineup = &r->agreed.lineup;
+    const uint32_t ranks = (uint32_t)r->segment.nranks;
+    unsigned met = 0;
+    for (uint32_t i = 0; i < ranks; i++)
+        met |= 1u << lineup->rank[i];
+    MUST(met == (1u << ranks) - 1);
+    MUST(!lineup->group ||
+         (lineup->group > 1 && lineup->group < ranks && ranks % lineup->group == 0));
 }
 
 /* What is believed of rank 0, and of who is who. */
@@ -249,6 +267,8 @@ static void check_outcome(const struct run *run)
     MUST(length < sizeof r->reason);
     if (r->outcome == IPS_BRINGUP_AGREED)
         MUST(run->voted && run->sound && run->phase == VOTE);
+    if (run->voted)
+        check_lineup(r);
     if (r->outcome == IPS_BRINGUP_DECLINED)
         MUST(r->segment.base != NULL);
     check_numbers(run);

@@ -79,6 +79,29 @@ static void put_row(const struct ips_topology *t, unsigned gpu)
     printf("]");
 }
 
+/* How many between each two GPUs; null: not known. */
+static void put_nvlinks(const struct topo_view *view)
+{
+    const struct ips_topology *t = &view->topology;
+    if (view->no_nvlink) {
+        printf("null");
+        return;
+    }
+    printf("[");
+    for (unsigned a = 0; a < t->gpus; a++) {
+        printf("%s", a ? ", " : "");
+        if (!(view->nvlink_told >> a & 1)) {
+            printf("null");
+            continue;
+        }
+        printf("[");
+        for (unsigned b = 0; b < t->gpus; b++)
+            printf("%s%u", b ? ", " : "", t->nvlinks[a][b]);
+        printf("]");
+    }
+    printf("]");
+}
+
 static void put_group(const struct ips_topo_group *group)
 {
     char text[IPS_ADDRESS_BYTES];
@@ -123,8 +146,10 @@ static void put_ring_groups(const struct topo_view *view)
 void topo_print_json(const struct topo_view *view)
 {
     const struct ips_topology *t = &view->topology;
-    printf("{\"pci\": %s, \"left_out\": %u, \"nvlink\": null,\n \"gpus\": [",
-           t->listed ? "true" : "false", t->left_out);
+    printf("{\"pci\": %s, \"left_out\": %u, \"nvlink\": ", t->listed ? "true" : "false",
+           t->left_out);
+    put_nvlinks(view);
+    printf(",\n \"gpus\": [");
     for (unsigned i = 0; i < t->gpus; i++) {
         printf("%s", i ? ",\n  " : "\n  ");
         put_gpu(t, i);

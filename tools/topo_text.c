@@ -5,13 +5,15 @@
 
 #include "tools/topo.h"
 
+#define NVIDIA 0x10de
+
 static const char *known_text(int value, char *text)
 {
     snprintf(text, 16, value < 0 ? "?" : "%d", value);
     return text;
 }
 
-static void print_matrix(const struct ips_topology *t)
+static void print_matrix(const struct ips_topology *t, const char *no_nvlink)
 {
     char text[IPS_ADDRESS_BYTES];
     printf("%-6s", "");
@@ -29,7 +31,9 @@ static void print_matrix(const struct ips_topology *t)
     }
     printf("\nPIX one switch, PXB several, PHB one host bridge, NODE one NUMA node, SYS "
            "across\n"
-           "NUMA nodes. NVLink is not looked at: sysfs does not tell.\n");
+           "NUMA nodes, NV# so many NVLinks.%s%s%s\n",
+           no_nvlink ? " NVLink is not looked at: " : "", no_nvlink ? no_nvlink : "",
+           no_nvlink ? "." : "");
 }
 
 static void print_link(const char *what, struct ips_topo_link link)
@@ -123,15 +127,42 @@ static void print_cost(const char *what, struct ips_ring_cost cost)
 
 static void print_ring(const struct topo_view *view)
 {
-    printf("\nRing with the fewest crossings:");
+    printf("\nRing with the fewest crossings, which the engine uses:");
     for (unsigned i = 0; i < view->topology.gpus; i++)
         printf(" %u", view->ring[i]);
-    print_cost("\n  its hops:                ", view->cost);
+    print_cost("\n  its hops:                 ", view->cost);
     print_cost("  those of order 0, 1, ...: ", view->in_order);
 }
 
-static void print_unknown(const struct ips_topology *t)
+static void print_ring_groups(const struct topo_view *view)
 {
+    const struct ips_ring_uplink *up = &view->uplink;
+    if (!view->group_size) {
+        printf("  equal groups that share a slower way out: none is known\n");
+        return;
+    }
+    printf("  groups of %u share the way out of their %s: ", view->group_size,
+           up->kind == IPS_GROUP_NUMA ? "NUMA node" : topo_group_kind(up->kind));
+    if (up->uplink)
+        printf("%u.%u GB/s", up->uplink / 1000, up->uplink % 1000 / 100);
+    else
+        printf("unknown");
+    if (up->inside)
+        printf(", a GPU's own is %u.%u GB/s", up->inside / 1000, up->inside % 1000 / 100);
+    printf("\n");
+}
+
+/* Another maker's GPU has none. */
+static int lacks_nvlinks(const struct topo_view *view, unsigned gpu)
+{
+    const unsigned vendor = view->topology.device[gpu].vendor;
+    return !view->no_nvlink && !(view->nvlink_told >> gpu & 1) &&
+           (!vendor || vendor == NVIDIA);
+}
+
+static void print_unknown(const struct topo_view *view)
+{
+    const struct ips_topology *t = &view->topology;
     char text[IPS_ADDRESS_BYTES];
     for (unsigned i = 0; i < t->gpus; i++) {
         const struct ips_topo_device *d = &t->device[i];
@@ -146,6 +177,10 @@ static void print_unknown(const struct ips_topology *t)
             printf("not seen: GPU%u (%s): its link %s\n", i, text,
                    d->now.mtps || d->most.mtps ? "in part" : "at all");
     }
+    for (unsigned i = 0; i < t->gpus; i++)
+        if (lacks_nvlinks(view, i))
+            printf("not seen: GPU%u (%s): its NVLinks (NVML does not know it)\n", i,
+                   ips_address_text(t->device[i].address, text));
     if (t->left_out)
         printf("not shown: %u more GPUs\n", t->left_out);
 }
@@ -161,9 +196,10 @@ void topo_print_text(const struct topo_view *view, const char *root)
         printf("not seen: any GPU among the PCI devices of %s\n", root);
         return;
     }
-    print_matrix(t);
+    print_matrix(t, view->no_nvlink);
     print_tree(view);
     print_groups(view);
     print_ring(view);
-    print_unknown(t);
+    print_ring_groups(view);
+    print_unknown(view);
 }

@@ -3,54 +3,20 @@
 """The order of the ranks in the ring is that of the machine's GPUs, not of their numbers: on
 machines that the ranks see as their /sys, on which the order of ranks is a bad one. Results
 are right, what is said names the communicator's ranks."""
-import atexit
 import functools
-import pathlib
 import re
-import shutil
-import sys
-import tempfile
 
 import faults
 import harness as h
+import places
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "topology"))
-import machine  # pylint: disable=wrong-import-position
-
-# The stand-in's GPUs are 0000:01:00.0, 0000:02:00.0 and so on. socket_of[i]: of the i-th.
 VARIANTS = [("ring", "LL"), ("ring", "LL128"), ("ring", "Simple"), ("oneshot", "LL"),
             ("oneshot", "LL128"), ("twoshot", "LL"), ("twoshot", "LL128")]
 
 
-def facts(socket_of, switches):
-    """The machine as a text of tests/topology/machines: a switch for each socket, or a root
-    port for each GPU."""
-    lines = [f"node {s} cpus {2 * s}-{2 * s + 1} socket {s}" for s in sorted(set(socket_of))]
-    for socket in sorted(set(socket_of)):
-        above = f"pci 0000:{16 * socket + 64:02x}:01.0 root numa {socket}"
-        if switches:
-            lines += [above, f"  pci 0000:{16 * socket + 65:02x}:00.0 class 0604 link 16.0x16 max 16.0x16"]
-        for gpu, its in enumerate(socket_of):
-            if its != socket:
-                continue
-            if not switches:
-                lines += [above.replace(":01.0", f":{gpu + 1:02x}.0")]
-            lines += [f"{'  ' * (1 + switches)}gpu 0000:{gpu + 1:02x}:00.0 class 0300 "
-                      "id 10de:2204 link 16.0x16 max 16.0x16"]
-    return "\n".join(lines)
-
-
-@functools.lru_cache
-def tree(socket_of, switches):
-    folder = tempfile.mkdtemp(prefix="ips-sys-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    machine.Tree(machine.Machine(facts(socket_of, switches)), pathlib.Path(folder))
-    return folder
-
-
 def on(socket_of, switches=True):
     """For h.run: the ranks see this machine."""
-    return {"shm": {"before": f"mount --bind {tree(tuple(socket_of), switches)} /sys || exit 99"}}
+    return {"shm": {"before": f"mount --bind {places.tree(tuple(socket_of), switches)} /sys || exit 99"}}
 
 
 def info_lines(result):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`ipcshim topo` of trees that no kernel makes: single faults with what must be seen, and
-random damage, under which it must end soon, exit with 0 and print figures that agree.
+random damage, under which it must end soon, exit with 0 and print figures that agree, and a picture that holds them.
 
-usage: hostile.py IPCSHIM [--trees N] [--seed S]"""
+usage: hostile.py IPCSHIM READ_GPUS [--trees N] [--seed S]"""
 import argparse
 import json
 import os
@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 
 import machine
+import picture
 
 JUNK = ["", "-1", "x", "99999999999999999999", "0x", "0x10de junk", "1e9", "255", "-0",
         "16.0", " GT/s", "9999999 GT/s", "0-8191," * 500, "5-3", "0-4294967295", "1,1,1",
@@ -34,8 +35,16 @@ def run(shim, root, *options):
 
 
 def look(shim, root):
-    run(shim, root)
-    seen = json.loads(run(shim, root, "--json"))
+    drawn = root.parent / "drawn.svg"
+    run(shim[0], root, "--svg", str(drawn))
+    seen = json.loads(run(shim[0], root, "--json"))
+    complaints = list(picture.check(drawn.read_text("ascii"), seen))
+    assert not complaints, complaints
+    done = subprocess.run([shim[1], str(root)], timeout=30, capture_output=True, text=True)
+    assert done.returncode == 0, f"some GPUs are read otherwise: {done.stdout}"
+    groups = seen["ring_groups"]
+    assert not groups or (1 < groups["size"] < len(seen["gpus"]) and
+                          len(seen["gpus"]) % groups["size"] == 0), groups
     count, matrix = len(seen["gpus"]), seen["matrix"]
     addresses = [gpu["address"] for gpu in seen["gpus"]]
     assert count <= 64 and addresses == sorted(set(addresses)), addresses
@@ -269,6 +278,7 @@ def check_damage(shim, seed):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("shim")
+    parser.add_argument("read_gpus")
     parser.add_argument("--trees", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -278,7 +288,7 @@ def main():
     failed = 0
     for name, check, what in checks:
         try:
-            check(options.shim, what)
+            check((options.shim, options.read_gpus), what)
         except (AssertionError, ValueError, subprocess.TimeoutExpired) as error:
             print(f"{name}: {type(error).__name__}: {error}")
             failed += 1

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`ipcshim topo` of each machine's tree: every GPU's place, the matrix, groups, links and
-ring costs are as expected, and the text for people holds the same matrix.
+ring costs are as expected, and the text for people and the picture hold the same.
 
-usage: machines.py IPCSHIM"""
+usage: machines.py IPCSHIM READ_GPUS"""
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 
 import machine
+import picture
 
-SHIM = sys.argv[1]
+SHIM, READ_GPUS = sys.argv[1:]
 # What a caution says must show in the figures, and no figure may show it without one.
 CAUTIONS = {
     "numa-unknown": lambda seen: any(gpu["numa"] is None for gpu in seen["gpus"]),
@@ -137,15 +139,32 @@ def compare_text(seen, text):
                 yield f"{device['address']} is not in the tree"
 
 
+def compare_picture(root, seen):
+    drawn = root / "drawn <\"&>\x01.svg"
+    text = topo(root, "--svg", str(drawn))
+    if text != topo(root):
+        yield "with a picture the text is another"
+    yield from picture.check(drawn.read_text("ascii"), seen)
+    for never in (root / "none" / "drawn.svg", "/dev/full"):
+        done = subprocess.run([SHIM, "topo", "--root", str(root), "--svg", str(never)],
+                              timeout=60, capture_output=True, text=True)
+        if done.returncode != 2 or not re.fullmatch(rf"ipcshim: topo: .*{never}: .*\n", done.stderr):
+            yield f"a picture into {never}: {done.returncode}, {done.stderr!r}"
+
+
 def check(name):
     with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder)
+        root = pathlib.Path(folder) / "<\"&>\x01"
+        root.mkdir()
         built = machine.build(name, root)
         seen = json.loads(topo(root, "--json"))
         yield from compare(name, seen, built)
         yield from compare_rings(name, seen, built)
         yield from compare_ring_groups(name, seen)
         yield from compare_text(seen, topo(root))
+        yield from compare_picture(root, seen)
+        if subprocess.run([READ_GPUS, str(root)], check=False).returncode:
+            yield "some GPUs are read otherwise"
 
 
 failed = 0

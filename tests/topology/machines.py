@@ -152,6 +152,19 @@ def compare_picture(root, seen):
             yield f"a picture into {never}: {done.returncode}, {done.stderr!r}"
 
 
+def compare_shown():
+    """The picture in docs is what is drawn."""
+    shown = pathlib.Path(__file__).parents[2] / "docs/pictures/topo.svg"
+    name = "3090x8-2switch"
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / name).mkdir()
+        machine.build(name, pathlib.Path(folder) / name)
+        subprocess.run([pathlib.Path(SHIM).resolve(), "topo", "--root", name, "--svg", "topo.svg"],
+                       cwd=folder, check=True, capture_output=True, timeout=60)
+        if (pathlib.Path(folder) / "topo.svg").read_text("ascii") != shown.read_text("ascii"):
+            yield f"{shown} is of another version: see docs/topology.md"
+
+
 def check(name):
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder) / "<\"&>\x01"
@@ -168,6 +181,9 @@ def check(name):
 
 
 failed = 0
+for complaint in compare_shown():
+    print(complaint)
+    failed += 1
 for machine_name in machine.NAMES:
     for complaint in check(machine_name):
         print(f"{machine_name}: {complaint}")

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads where the GPUs sit from a tree like /sys. The tree may be anyone's: only real
- * directories and regular files below the root are opened (a link is read as text, never
- * followed), reads and loops have a limit, and a contradiction leaves the place unknown.
- */
+/* Reads where the GPUs sit from a tree like /sys. The tree may be anyone's: what is opened
+ * is opened by tree.h (a link is read as text, never followed), reads and loops have a
+ * limit, and a contradiction leaves the place unknown. */
 #include "core/topology.h"
 
 #include <dirent.h>
@@ -15,46 +14,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/tree.h"
+
 #define PCI_DEVICES "bus/pci/devices"
 #define MOST_ENTRIES 65536 /* PCI functions looked at */
 #define MOST_CPUS 8192
 #define ATTRIBUTE_BYTES 4096
 
-/* The directory `path` below `root`, through no link. Descriptor, or -1. */
 static int open_below(int root, const char *path)
 {
-    char part[NAME_MAX + 1];
-    int at = openat(root, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    while (at >= 0 && *path) {
-        size_t length = strcspn(path, "/");
-        if (!length || length > NAME_MAX || (length == 2 && !strncmp(path, "..", 2))) {
-            close(at);
-            return -1;
-        }
-        memcpy(part, path, length);
-        part[length] = '\0';
-        int next = openat(at, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        close(at);
-        at = next;
-        path += length + (path[length] == '/');
-    }
-    return at;
+    return ips_tree_open(root, path, strlen(path));
 }
 
 /* A small regular file as one text without its newline. 0, or -1: there is none, or it
  * holds what no attribute does. */
 static int read_text(int directory, const char *name, char *text, size_t room)
 {
-    struct stat status;
-    /* A device or FIFO is not even opened: that may wait, or do something. */
-    if (directory < 0 || fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) ||
-        !S_ISREG(status.st_mode))
-        return -1;
-    int file = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int file = ips_tree_open_file(directory, name);
     if (file < 0)
         return -1;
-    ssize_t length =
-        fstat(file, &status) || !S_ISREG(status.st_mode) ? -1 : read(file, text, room);
+    ssize_t length = read(file, text, room);
     close(file);
     if (length <= 0 || (size_t)length == room || memchr(text, '\0', (size_t)length))
         return -1;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads files below a root that may be anyone's: every part of a path must be a real
- * directory there, and the end a regular file, so that nothing outside the root is read
- * and no FIFO or device is waited for. */
+/* Reads files below a root that may be anyone's, as core/tree.h opens them. */
 #include "tools/doctor_tree.h"
 
 #include <dirent.h>
@@ -12,33 +10,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/tree.h"
+
 #define MOST_ENTRIES 65536
 
 /* The directory that holds the path's last part, and that part. -1: there is none. */
 static int open_parent(int root, const char *path, const char **ret_name)
 {
-    char part[NAME_MAX + 1];
-    int at = openat(root, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    while (at >= 0) {
-        size_t length = strcspn(path, "/");
-        if (!path[length])
-            break;
-        int next = -1;
-        if (length && length <= NAME_MAX && !(length == 2 && !strncmp(path, "..", 2))) {
-            memcpy(part, path, length);
-            part[length] = '\0';
-            next = openat(at, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        }
-        close(at);
-        at = next;
-        path += length + 1;
-    }
-    if (at >= 0 && (!*path || !strcmp(path, ".."))) {
-        close(at);
-        at = -1;
-    }
-    *ret_name = path;
-    return at;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (!*name || !strcmp(name, ".."))
+        return -1;
+    *ret_name = name;
+    return ips_tree_open(root, path, slash ? (size_t)(slash - path) : 0);
 }
 
 int doctor_tree_open(int root, const char *path)
@@ -54,19 +37,12 @@ int doctor_tree_open(int root, const char *path)
 
 static int open_regular(int root, const char *path)
 {
-    struct stat status;
     const char *name;
-    int parent = open_parent(root, path, &name), file = -1;
+    int parent = open_parent(root, path, &name);
     if (parent < 0)
         return -1;
-    /* A device or FIFO is not even opened: that may wait, or do something. */
-    if (!fstatat(parent, name, &status, AT_SYMLINK_NOFOLLOW) && S_ISREG(status.st_mode))
-        file = openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int file = ips_tree_open_file(parent, name);
     close(parent);
-    if (file >= 0 && (fstat(file, &status) || !S_ISREG(status.st_mode))) {
-        close(file);
-        return -1;
-    }
     return file;
 }
 

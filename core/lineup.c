@@ -20,10 +20,11 @@ struct places {
 /* In a ring of three each pair stands side by side, in any order. */
 static int order_matters(const struct ips_record *const *records, int nranks)
 {
+    int one_gpu = 1;
     for (int rank = 1; rank < nranks; rank++)
-        if (memcmp(&records[rank]->uuid, &records[0]->uuid, sizeof records[0]->uuid))
-            return nranks > 3;
-    return 0;
+        one_gpu &=
+            !memcmp(&records[rank]->uuid, &records[0]->uuid, sizeof records[0]->uuid);
+    return nranks > 3 && !one_gpu;
 }
 
 /* The record is another process's. */

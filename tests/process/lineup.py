@@ -16,7 +16,8 @@ VARIANTS = [("ring", "LL"), ("ring", "LL128"), ("ring", "Simple"), ("oneshot", "
 
 def on(socket_of, switches=True):
     """For h.run: the ranks see this machine."""
-    return {"shm": {"before": f"mount --bind {places.tree(tuple(socket_of), switches)} /sys || exit 99"}}
+    tree = places.tree(tuple(socket_of), switches)
+    return {"shm": {"before": f"mount --bind {tree} /sys || exit 99"}}
 
 
 def info_lines(result):
@@ -96,8 +97,8 @@ def bad_link(sockets, writer, reader):
     result = h.run("comm A\nar count=1000\nar count=40003\n", ranks, env=dict(
         INFO, SIMGPU_LINK=f"drop:{writer}>{reader}"), **on(sockets))
     h.expect_fine(result, ranks)
-    said = rf"goes through host memory: rank {reader}: what rank {writer} .*:0{writer + 1}:00.0\) " \
-           rf"writes to rank {reader} .*:0{reader + 1}:00.0\)"
+    said = (rf"goes through host memory: rank {reader}: what rank {writer} "
+            rf".*:0{writer + 1}:00.0\) writes to rank {reader} .*:0{reader + 1}:00.0\)")
     h.expect(any(re.search(said, line) for line in result.stderr), f"no line {said}", result)
     expect_ring(result, RINGS[sockets])
 
@@ -148,7 +149,8 @@ def tests():
             transport = ("ipc", "host")[(at + turn) % 2]
             yield (f"{algo} {proto}, sockets {name_of(sockets)}, {transport}",
                    functools.partial(results, sockets, algo, proto, transport))
-    yield "ranks are threads", functools.partial(results, (0, 1, 0, 1), "ring", "LL128", "ipc", True)
+    yield ("ranks are threads",
+           functools.partial(results, (0, 1, 0, 1), "ring", "LL128", "ipc", True))
     for sockets, victim in (((0, 1, 0, 1), 0), ((0, 1, 0, 1), 2), ((1, 0, 0, 1), 3),
                             ((0, 1, 1, 0, 1), 4)):
         yield (f"rank {victim} does not come, sockets {name_of(sockets)}",

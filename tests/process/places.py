@@ -13,13 +13,14 @@ import machine  # pylint: disable=wrong-import-position
 
 
 def facts(socket_of, switches):
-    """socket_of[i]: of the i-th GPU. The machine as a text of tests/topology/machines: a switch for each socket, or a root
-    port for each GPU."""
+    """socket_of[i]: of the i-th GPU. The machine as a text of tests/topology/machines: a
+    switch for each socket, or a root port for each GPU."""
     lines = [f"node {s} cpus {2 * s}-{2 * s + 1} socket {s}" for s in sorted(set(socket_of))]
     for socket in sorted(set(socket_of)):
         above = f"pci 0000:{16 * socket + 64:02x}:01.0 root numa {socket}"
         if switches:
-            lines += [above, f"  pci 0000:{16 * socket + 65:02x}:00.0 class 0604 link 16.0x16 max 16.0x16"]
+            lines += [above, f"  pci 0000:{16 * socket + 65:02x}:00.0 class 0604 "
+                             "link 16.0x16 max 16.0x16"]
         for gpu, its in enumerate(socket_of):
             if its != socket:
                 continue

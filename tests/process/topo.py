@@ -52,7 +52,8 @@ def pairs():
     seen, svg = shown(SIMGPU_NVLINK="pairs")
     h.expect(seen["nvlink"] == [[0, 4, 0, 0], [4, 0, 0, 0], [0, 0, 0, 4], [0, 0, 4, 0]], f"{seen}")
     h.expect(seen["matrix"] == [["LOC", "NV4", "SYS", "SYS"], ["NV4", "LOC", "SYS", "SYS"],
-                                ["SYS", "SYS", "LOC", "NV4"], ["SYS", "SYS", "NV4", "LOC"]], f"{seen}")
+                                ["SYS", "SYS", "LOC", "NV4"], ["SYS", "SYS", "NV4", "LOC"]],
+             f"{seen}")
     h.expect(svg.count(">NV4<") == 2, "two bridges in the picture")
 
 

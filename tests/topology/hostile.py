@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`ipcshim topo` of trees that no kernel makes: single faults with what must be seen, and
-random damage, under which it must end soon, exit with 0 and print figures that agree, and a picture that holds them.
+random damage, under which it must end soon, exit with 0 and print figures that agree, and a
+picture that holds them.
 
 usage: hostile.py IPCSHIM READ_GPUS [--trees N] [--seed S]"""
 import argparse

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Given the GPUs that the whole tree has, their own places are read alike: in any order, twice,
- * and beside ones that are not there.
+/* Named one by one, the GPUs of a tree are read as they are with all of it: in any order, one
+ * twice, and beside ones that are not there.
  *
  * usage: read-gpus ROOT */
 #include <fcntl.h>

@@ -177,11 +177,6 @@ enum ips_link ips_engine_link(const struct ips_engine *engine)
     return engine->link;
 }
 
-unsigned ips_engine_group(const struct ips_engine *engine)
-{
-    return engine->lineup.group;
-}
-
 void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts)
 {
     for (unsigned i = 0; i < IPS_COUNTERS; i++)

@@ -28,13 +28,22 @@ enum ips_transport {
     IPS_TRANSPORT_HOST = 1,  /* host memory that all GPUs map */
 };
 
+/* In which order the ranks stand in the ring, as rank 0 found it in the machine. */
+struct ips_lineup {
+    uint8_t rank[IPS_MAX_RANKS]; /* by position: each rank once */
+    uint32_t group;  /* size of equal groups, see ips_ring_groups; 0: there are none */
+    uint32_t uplink; /* percent of a rank's own link that a group's uplink carries; 0: not
+                        known */
+};
+
 /* Makes and judges the plan, which says how the engine serves calls on such a link: bytes
  * that mean nothing to the engine. Rank 0 makes it and all ranks get the same. Called from
  * ips_bringup_poll; `context` lives until the bringup is destroyed. */
 struct ips_planner {
     /* On rank 0, once for each transport that is tried. Writes at most IPS_PLAN_BYTES to
      * ret_plan and gives their number. NULL: the plan has 0 bytes. */
-    size_t (*make)(const void *context, int nranks, enum ips_link link, void *ret_plan);
+    size_t (*make)(const void *context, int nranks, enum ips_link link,
+                   const struct ips_lineup *lineup, void *ret_plan);
     /* On every rank, before it votes: whether this plan, which another process wrote, is
      * sound. If not, all ranks decline. NULL: any is. */
     int (*is_sound)(const void *context, int nranks, enum ips_link link, const void *plan,
@@ -59,12 +68,6 @@ struct ips_bringup_config {
     int can_verify; /* if all ranks can */
     enum ips_transport transport; /* rank 0's is used by all */
     struct ips_planner planner;   /* likewise rank 0's plan */
-};
-
-/* In which order the ranks stand in the ring, as rank 0 found it in the machine. */
-struct ips_lineup {
-    uint8_t rank[IPS_MAX_RANKS]; /* by position: each rank once */
-    uint32_t group; /* size of equal groups, see ips_ring_groups; 0: there are none */
 };
 
 /* What the ranks have agreed on, alike unless said otherwise. */
@@ -152,10 +155,6 @@ int ips_engine_error(const struct ips_engine *engine);
 
 /* What its data crosses; IPS_LINK_HOST takes at most IPS_HOST_CHANNELS channels. */
 enum ips_link ips_engine_link(const struct ips_engine *engine);
-
-/* So many ranks in a row, from position 0 of the ring on, share a slower way to the others:
- * see ips_ring_groups. 0: there are no such groups. The same on all ranks. */
-unsigned ips_engine_group(const struct ips_engine *engine);
 
 /* Most channels that a call uses: the config's, a link's, or as many as let the blocks of all
  * ranks on one GPU run at once. */

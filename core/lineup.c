@@ -61,19 +61,21 @@ static int find_places(const struct ips_record *const *records, int nranks,
 
 /* Through NVLink nothing is shared, and through host memory the switch's uplink is
  * crossed inside a group as well. */
-static unsigned find_groups(const struct places *places, const unsigned *ring,
-                            unsigned nranks, enum ips_link link)
+static void find_groups(const struct places *places, const unsigned *ring,
+                        unsigned nranks, enum ips_link link, struct ips_lineup *ret)
 {
     struct ips_ring_uplink uplink;
     if (link == IPS_LINK_NVLINK)
-        return 0;
+        return;
     const unsigned size =
         ips_ring_groups(&places->topology, places->gpu_of, ring, nranks, &uplink);
-    if (!size || link != IPS_LINK_HOST)
-        return size;
-    struct ips_ring_cost cost =
+    const struct ips_ring_cost cost =
         ips_ring_cost(&places->topology, places->gpu_of, ring, nranks);
-    return cost.socket == nranks / size ? size : 0;
+    if (!size || (link == IPS_LINK_HOST && cost.socket != nranks / size))
+        return;
+    ret->group = size;
+    if (uplink.inside && link != IPS_LINK_HOST) /* which crosses it inside groups as well */
+        ret->uplink = (uint32_t)((100ull * uplink.uplink + uplink.inside / 2) / uplink.inside);
 }
 
 static void describe(const struct ips_lineup *lineup, int nranks,
@@ -87,8 +89,11 @@ static void describe(const struct ips_lineup *lineup, int nranks,
                            ", %u hop%s between sockets, %u through a CPU", cost.socket,
                            cost.socket == 1 ? "" : "s", cost.cpu);
     if (lineup->group)
-        snprintf(ret_text + at, IPS_RING_TEXT_BYTES - at, ", groups of %u",
-                 lineup->group);
+        at += (size_t)snprintf(ret_text + at, IPS_RING_TEXT_BYTES - at, ", groups of %u",
+                               lineup->group);
+    if (lineup->uplink)
+        snprintf(ret_text + at, IPS_RING_TEXT_BYTES - at, " behind %u %% of a link",
+                 lineup->uplink);
 }
 
 void ips_lineup_find(const struct ips_record *const *records, int nranks,
@@ -105,7 +110,7 @@ void ips_lineup_find(const struct ips_record *const *records, int nranks,
         ips_ring_order(&places->topology, places->gpu_of, (unsigned)nranks, ring);
         for (int i = 0; i < nranks; i++)
             ret->rank[i] = (uint8_t)ring[i];
-        ret->group = find_groups(places, ring, (unsigned)nranks, link);
+        find_groups(places, ring, (unsigned)nranks, link, ret);
         describe(ret, nranks,
                  ips_ring_cost(&places->topology, places->gpu_of, ring, (unsigned)nranks),
                  ret_text);

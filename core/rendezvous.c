@@ -292,8 +292,9 @@ void ips_rendezvous_offer(struct ips_rendezvous *r, enum ips_link link,
 {
     unsigned char plan[IPS_PLAN_BYTES];
     struct ips_record *record = ips_rendezvous_own(r);
-    size_t bytes =
-        planner->make ? planner->make(planner->context, r->segment.nranks, link, plan) : 0;
+    size_t bytes = planner->make ? planner->make(planner->context, r->segment.nranks, link,
+                                                 lineup, plan)
+                                 : 0;
     if (bytes > sizeof plan)
         bytes = 0;
     record->link = link;
@@ -310,7 +311,7 @@ static int is_lineup_sound(const struct ips_lineup *lineup, int nranks)
         if (lineup->rank[position] < ranks)
             met |= 1u << lineup->rank[position];
     return met == (1u << ranks) - 1 &&
-           (!group || (group > 1 && group < ranks && ranks % group == 0));
+           (!group || ips_groups_valid(group, ranks));
 }
 
 int ips_rendezvous_accept(struct ips_rendezvous *r, int host,

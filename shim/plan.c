@@ -80,13 +80,17 @@ static unsigned most_channels(enum ips_link link)
     return link == IPS_LINK_HOST ? IPS_HOST_CHANNELS : IPS_MAX_CHANNELS;
 }
 
-static size_t make(const void *context, int nranks, enum ips_link link, void *ret_plan)
+static size_t make(const void *context, int nranks, enum ips_link link,
+                   const struct ips_lineup *lineup, void *ret_plan)
 {
     struct ips_policy_plan plan;
     const int saved = errno;
     struct ips_tuned *tuned = find_tuned((unsigned)nranks, link);
-    const struct ips_policy_place place = {
-        .ranks = (unsigned)nranks, .link = link, .most_channels = most_channels(link)};
+    const struct ips_policy_place place = {.ranks = (unsigned)nranks,
+                                           .link = link,
+                                           .most_channels = most_channels(link),
+                                           .group = lineup->group,
+                                           .uplink = lineup->uplink / 100.0};
     ips_policy_plan_make(context, &place, tuned, &plan);
     free(tuned);
     memcpy(ret_plan, &plan, sizeof plan);

@@ -126,13 +126,8 @@ static void print_row(const struct ips_plan_row *row)
 static void print_plan(const struct tuning *t, const struct ips_tuned *tuned)
 {
     const struct ips_policy_settings *settings = &ips_settings()->policy;
-    const struct ips_policy_place place = {
-        .ranks = tuned->ranks,
-        .link = tuned->link,
-        .most_channels =
-            tuned->link == IPS_LINK_HOST ? IPS_HOST_CHANNELS : IPS_MAX_CHANNELS};
     struct ips_policy_plan plan;
-    ips_policy_plan_make(settings, &place, tuned, &plan);
+    ips_policy_plan_make(settings, &t->page->place, tuned, &plan);
     printf("%u ranks, %s: %llu candidates%s\n", tuned->ranks,
            ips_link_name((int)tuned->link), (unsigned long long)t->page->measured,
            t->page->has_nccl ? " beside NCCL" : "");

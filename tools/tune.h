@@ -38,7 +38,8 @@ struct tune_page {
     struct nccl_id id;
     struct tune_slot slot[IPS_MAX_RANKS];
     /* What came out; written by rank 0. */
-    uint32_t link, has_nccl, done_sizes, ngpus;
+    struct ips_policy_place place;
+    uint32_t has_nccl, done_sizes, ngpus;
     int32_t driver;
     uint64_t measured, wrong; /* candidates */
     char gpu[IPS_TUNED_GPUS][TUNE_GPU_BYTES];

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "policy/plan.h"
+#include "shim/settings.h"
 #include "tools/tool.h"
 
 int tune_agree(struct tune_rank *r, const struct tune_slot *own, struct tune_slot *ret)
@@ -65,7 +67,10 @@ static int bring_up(struct tune_rank *r)
         r->place = (struct ips_policy_place){.ranks = page->sync.nranks,
                                              .link = agreed.link,
                                              .most_channels =
-                                                 ips_engine_channels(r->engine)};
+                                                 ips_engine_channels(r->engine),
+                                             .group = agreed.lineup.group,
+                                             .uplink = agreed.lineup.uplink / 100.0};
+        r->place = ips_plan_place(&ips_settings()->policy, &r->place);
     } else if (r->rank == 0) {
         tool_fail("the engine can't work among %u ranks here: %s", page->sync.nranks,
                   ips_bringup_reason(bringup));
@@ -124,7 +129,7 @@ static int describe(struct tune_rank *r)
     int count = 0;
     if (r->rank)
         return 0;
-    page->link = r->place.link;
+    page->place = r->place;
     page->has_nccl = r->comm != NULL;
     page->tuned.ranks = page->sync.nranks;
     page->tuned.link = r->place.link;

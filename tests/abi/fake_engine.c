@@ -139,7 +139,8 @@ struct ips_engine *ips_bringup_take(struct ips_bringup *bringup,
     memcpy(ret_agreed->settings, &bringup->settings, bringup->settings_bytes);
     const struct ips_planner *planner = &bringup->planner;
     ret_agreed->plan_bytes = planner->make(planner->context, bringup->nranks,
-                                           ret_agreed->link, ret_agreed->plan);
+                                           ret_agreed->link, &ret_agreed->lineup,
+                                           ret_agreed->plan);
     const int32_t other = (int32_t)number("FAKE_ENGINE_ALGO");
     if (other) /* rank 0 had another IPCSHIM_ALGO: the first member */
         memcpy(ret_agreed->settings, &other, sizeof other);
@@ -260,12 +261,6 @@ enum ips_link ips_engine_link(const struct ips_engine *engine)
 {
     (void)engine;
     return IPS_LINK_PCIE;
-}
-
-unsigned ips_engine_group(const struct ips_engine *engine)
-{
-    (void)engine;
-    return 0;
 }
 
 void ips_engine_counts(const struct ips_engine *engine, uint64_t *ret_counts)

@@ -11,12 +11,13 @@ import harness as h
 import places
 
 VARIANTS = [("ring", "LL"), ("ring", "LL128"), ("ring", "Simple"), ("oneshot", "LL"),
-            ("oneshot", "LL128"), ("twoshot", "LL"), ("twoshot", "LL128")]
+            ("oneshot", "LL128"), ("twoshot", "LL"), ("twoshot", "LL128"),
+            ("hierarchical", "Simple")]
 
 
-def on(socket_of, switches=True):
+def on(socket_of, switches=True, uplink="16.0x16"):
     """For h.run: the ranks see this machine."""
-    tree = places.tree(tuple(socket_of), switches)
+    tree = places.tree(tuple(socket_of), switches, uplink)
     return {"shm": {"before": f"mount --bind {tree} /sys || exit 99"}}
 
 
@@ -59,7 +60,8 @@ def results(sockets, algo, proto, transport, threads=False):
     h.expect_fine(result, ranks)
     if not threads:  # else one file has the calls of all
         h.expect_route(result, ranks, "engine", protocol=proto)
-    expect_ring(result, RINGS[sockets])
+    shared = " behind 100 % of a link" if "groups" in RINGS[sockets] and transport == "ipc" else ""
+    expect_ring(result, RINGS[sockets] + shared)
 
 
 def waits(sockets, victim):
@@ -139,6 +141,18 @@ def sub_communicator():
     h.expect(told == ["ring 0 2 1 3", "ring 3 1 2 0"], f"{told}", result)
 
 
+def narrow():
+    """By the model, rings within groups where the way out is a quarter of a link."""
+    result = h.run("comm A\nar count=4000000\nar count=100000\n", 4, dict(
+        INFO, IPCSHIM_MAX_BYTES="1G"), **on((0, 1, 0, 1), uplink="16.0x4"))
+    h.expect_fine(result, 4)
+    told = info_lines(result)
+    h.expect(told and told[0].endswith("groups of 2 behind 25 % of a link"), f"{told}", result)
+    for rank in range(4):
+        used = [event["algorithm"] for event in h.calls(result, rank)]
+        h.expect(used[0] == "hierarchical", f"{used}", result)
+
+
 def name_of(sockets):
     return "".join(str(socket) for socket in sockets)
 
@@ -160,6 +174,7 @@ def tests():
     yield "a bad link, 1 to 2", functools.partial(bad_link, (0, 1, 0, 1), 1, 2)
     yield "a bad link, 2 to 0", functools.partial(bad_link, (1, 0, 0, 1), 2, 0)
     yield "no switch, one socket", no_switch
+    yield "a narrow uplink", narrow
     yield "a communicator of a communicator", sub_communicator
     yield "by number", by_number
 

@@ -12,15 +12,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "topology"))
 import machine  # pylint: disable=wrong-import-position
 
 
-def facts(socket_of, switches):
+def facts(socket_of, switches, uplink):
     """socket_of[i]: of the i-th GPU. The machine as a text of tests/topology/machines: a
-    switch for each socket, or a root port for each GPU."""
+    switch for each socket, with such a link upwards, or a root port for each GPU."""
     lines = [f"node {s} cpus {2 * s}-{2 * s + 1} socket {s}" for s in sorted(set(socket_of))]
     for socket in sorted(set(socket_of)):
         above = f"pci 0000:{16 * socket + 64:02x}:01.0 root numa {socket}"
         if switches:
             lines += [above, f"  pci 0000:{16 * socket + 65:02x}:00.0 class 0604 "
-                             "link 16.0x16 max 16.0x16"]
+                             f"link {uplink} max {uplink}"]
         for gpu, its in enumerate(socket_of):
             if its != socket:
                 continue
@@ -32,8 +32,8 @@ def facts(socket_of, switches):
 
 
 @functools.lru_cache
-def tree(socket_of, switches):
+def tree(socket_of, switches, uplink):
     folder = tempfile.mkdtemp(prefix="ips-sys-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    machine.Tree(machine.Machine(facts(socket_of, switches)), pathlib.Path(folder))
+    machine.Tree(machine.Machine(facts(socket_of, switches, uplink)), pathlib.Path(folder))
     return folder

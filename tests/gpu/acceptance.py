@@ -215,13 +215,24 @@ def links(ipcshim, shim):
                   **env)
             if os.environ.get("ALL_REDUCE_PERF"):
                 nccl_test(shim, f"nccl-tests {name}", ranks, whole, "engine", env)
-        if os.environ.get("ALL_REDUCE_PERF"):
-            nccl_test(shim, f"nccl-tests, {ranks} GPUs, default links", ranks, whole,
-                      "nccl", {"IPCSHIM_LINKS": "pcie"})
-            nccl_test(shim, f"nccl-tests, one process, {ranks} GPUs", 1,
-                      whole + ["-g", str(ranks)], "engine", {})
-            nccl_test(shim, f"nccl-tests, {ranks} processes that see one GPU each", ranks,
-                      whole, "engine", {"NCCL_TESTS_DEVICE": "0"}, wrapper=[
+
+
+def forms(shim):
+    """One GPU a rank, however the processes come to their GPUs."""
+    gpus = gpu_count()
+    if gpus < 2 or not os.environ.get("ALL_REDUCE_PERF"):
+        report("forms", "SKIP", f"{gpus} GPU here" if gpus < 2 else "set ALL_REDUCE_PERF")
+        return
+    whole = ["-b", "8", "-e", "64M", "-f", "2", "-n", "5", "-w", "1", "-c", "1"]
+    for ranks in sorted({2, min(gpus, 8)}):
+        nccl_test(shim, f"nccl-tests, {ranks} GPUs, default links", ranks, whole, "nccl",
+                  {"IPCSHIM_LINKS": "pcie"})
+        for transport in ("ipc", "host"):
+            env = {"IPCSHIM_TRANSPORT": transport}
+            nccl_test(shim, f"nccl-tests, one process, {ranks} GPUs, {transport}", 1,
+                      whole + ["-g", str(ranks)], "engine", env)
+            nccl_test(shim, f"nccl-tests, {ranks} processes that see one GPU each, {transport}",
+                      ranks, whole, "engine", dict(env, NCCL_TESTS_DEVICE="0"), wrapper=[
                           "bash", "-c", "CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK "
                           'exec "$0" "$@"'])
 
@@ -261,7 +272,8 @@ def sanitizer(ipcshim):
         text = run(name, [tool, "--tool", check, "--target-processes", "all",
                           "--report-api-errors", "no",
                           "--error-exitcode", "9", ipcshim, "bench", "--device", "gpu",
-                          "--ranks", "2", "--sizes", "8,1000,200K", "--iters", "1",
+                          "--ranks", "4" if kernel[0] == "hierarchical" else "2",
+                          "--sizes", "8,1000,200K", "--iters", "1",
                           "--warmup", "0", "--samples", "1", "--no-nccl"],
                    environment(**forced(kernel)), 240)
         if text is not None:
@@ -273,7 +285,7 @@ def sanitizer(ipcshim):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(ROOT / "build"))
-    parser.add_argument("--only", default="conformance,links,sanitizer,faults,bench,nccl-tests,"
+    parser.add_argument("--only", default="conformance,links,forms,sanitizer,faults,bench,nccl-tests,"
                         "torch,programs,endtoend,overlap,soak,negative")
     parser.add_argument("--max-bytes", help="IPCSHIM_MAX_BYTES of endtoend and overlap; without "
                         "it the engine takes what its policy says")
@@ -292,6 +304,8 @@ def main():
             report("conformance suite", "ok", f"{text.count(chr(10) + 'ok ')} cases")
     if "links" in only:
         links(ipcshim, shim)
+    if "forms" in only:
+        forms(shim)
     if "sanitizer" in only:
         sanitizer(ipcshim)
     if "faults" in only:

@@ -39,11 +39,10 @@ struct ips_hierarchy {
         return 2 * args->group + 2 * split(args) - 4;
     }
 
-    /* Other neighbours, whose credits are not known, and who may read what other threads have
-     * copied. */
+    /* Other neighbours, whose credits are not known. What the stage before has copied may be
+     * read: the block has met to post the credit. */
     IPS_DEVICE void turn(struct ips_ring *ring, int which)
     {
-        ips_barrier();
         ips_ring_turn(ring, which);
         ring->credit = 0;
     }
@@ -92,6 +91,7 @@ struct ips_hierarchy {
 template <class P>
 IPS_DEVICE void ips_hierarchical_run(const struct ips_allreduce_args *args, const P *protocol)
 {
+    static_assert(P::credit_every == 1, "every stage that receives ends with a barrier");
     ips_pieces_run<ips_hierarchy>(args, protocol);
 }
 

@@ -519,6 +519,13 @@ static bool is_captured(uint32_t rank, uint32_t index)
     return mix((run.seed * CALLS_MAX + index) * CHECK_RANKS + rank) % 4 == 0;
 }
 
+/* Of integers now and then the average, which tells where a sum is taken for complete. */
+static uint32_t op_of(uint32_t index)
+{
+    const bool averages = mix(run.seed * CALLS_MAX + index + 1) % 4 == 0;
+    return averages && run.call[index].type != IPS_FLOAT32 ? IPS_AVG : IPS_SUM;
+}
+
 static void launch(uint32_t rank)
 {
     const struct call *call = &run.call[run.at[rank]];
@@ -549,7 +556,7 @@ static void launch(uint32_t rank)
     args->group = run.group;
     args->type = call->type;
     args->element = call->element;
-    args->op = IPS_SUM;
+    args->op = op_of(run.at[rank]);
     args->captured = is_captured(rank, run.at[rank]);
     run.captured[rank] += args->captured;
     world.abort_word[rank] = &run.control[rank].abort;
@@ -568,6 +575,8 @@ static void judge(uint32_t rank)
             sum += input(call->type, run.at[rank], r, i);
         sum = bits_of(call->type, sum);
         put((unsigned char *)&sum + call->element, 0, 8 - call->element);
+        if (op_of(run.at[rank]) == IPS_AVG)
+            sum /= run.ranks;
         memcpy(&got, out + i * call->element, call->element);
         if (got != sum)
             failed("rank %u call %u element %llu of %llu is %llx, not %llx", rank,
@@ -616,7 +625,7 @@ void driver_poll(void)
 static uint64_t described(uint32_t index, uint32_t number)
 {
     const struct call *call = &run.call[index];
-    return number | (call->type | IPS_SUM << 8 | call->variant << 16 |
+    return number | (call->type | op_of(index) << 8 | call->variant << 16 |
                      (uint64_t)call->channels << 24) << 32;
 }
 

@@ -293,7 +293,8 @@ def main():
                         help="numbers of ranks of endtoend and overlap, as 2,4,8")
     options = parser.parse_args()
     only = options.only.split(",")
-    import programs  # which uses this file
+    import faults  # which uses this file; before soak, whose folders have another one
+    import programs  # likewise
     import soak  # likewise
     ipcshim = f"{options.build}/tools/ipcshim"
     shim = f"{options.build}/shim/libipcshim.so"
@@ -309,7 +310,6 @@ def main():
     if "sanitizer" in only:
         sanitizer(ipcshim)
     if "faults" in only:
-        import faults  # likewise
         faults.run_all(shim)
     if gpu_count() >= 2 and "torch" in only:
         torch(ipcshim)

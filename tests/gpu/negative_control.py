@@ -28,9 +28,9 @@ DELAY = r"""
             while (ips_clock_ns() - since < 3000)
                 ips_spin();
         }
-\g<0>"""
+"""
 CHANGES = {
-    "delay": (r"(?m)^ *if \(!ring->dead\)\s*for \(uint32_t i = ips_thread\(\)", DELAY[1:]),
+    "delay": (r"(?<=begin\)\n    \{\n)(?=        for \(uint32_t i = move_fast\()", DELAY[1:]),
     "no barrier": (r"ips_barrier\(\);(?=\s*if \(ips_thread\(\) == 0[^;]*"
                    r"ips_st_release\(&ring->next->flag)", "/* no barrier */"),
 }

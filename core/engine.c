@@ -70,7 +70,7 @@ static int launch(struct ips_engine *engine, const struct ips_allreduce *call, i
         .counter = ips_counter_of(call->variant, call->count * element),
         .element = element,
         .captured = captured != 0,
-        .group = call->group,
+        .group = engine->group,
     };
     for (int position = 0; position < n; position++) {
         const uint8_t rank = engine->lineup.rank[position];
@@ -94,18 +94,17 @@ static int enqueue(struct ips_engine *engine, const struct ips_allreduce *call,
         launch(engine, call, *ret_captured))
         return -EINVAL;
     engine->captured |= *ret_captured;
-    engine->group = call->group;
     if (ips_order_end(&engine->order, gpu, call->stream, *ret_captured))
         return ips_engine_fail(engine, -EIO, "a driver call failed after a launch");
     return 0;
 }
 
-/* Whether the ranks' groups are as the call needs them. */
-static int is_grouped(const struct ips_engine *engine, const struct ips_allreduce *call)
+int ips_engine_set_group(struct ips_engine *engine, unsigned group)
 {
-    const uint32_t n = (uint32_t)engine->segment.nranks;
-    return ips_groups_valid(call->group, n) ||
-           (!call->group && ips_variant_algo((int)call->variant) != IPS_HIERARCHICAL);
+    if (group && !ips_groups_valid(group, (unsigned)engine->segment.nranks))
+        return -EINVAL;
+    engine->group = group;
+    return 0;
 }
 
 int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *call,
@@ -117,7 +116,7 @@ int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *
     if (ips_engine_error(engine))
         return -EIO;
     if (!call->channels || call->threads > ips_variant_max_threads((int)call->variant) ||
-        !is_grouped(engine, call))
+        (ips_variant_algo((int)call->variant) == IPS_HIERARCHICAL && !engine->group))
         return -EINVAL;
     if (!call->count)
         return 0;

@@ -125,14 +125,18 @@ struct ips_allreduce {
     enum ips_variant variant;
     unsigned channels; /* from 1 on; at most ips_engine_channels() are used */
     unsigned threads;  /* per channel: a multiple of 32, see ips_variant_max_threads() */
-    unsigned group;    /* ranks of a group, see ips_groups_valid(), or 0: alike in all calls */
     gpu_stream stream;
 };
 
+/* Before its first call, alike on all ranks: each so many ranks, neighbours by position, are a
+ * group (see ips_groups_valid()), which hierarchical calls need. 0: there are none. -EINVAL
+ * where that can't be. */
+int ips_engine_set_group(struct ips_engine *engine, unsigned group);
+
 /* Enqueues it, in issue order with all earlier calls on this communicator, taken or
  * forwarded, whatever their stream. Never waits on the host. *ret_captured: the stream is
- * being captured. -EINVAL: the stream or its capture can't be used, nothing was
- * enqueued. -EIO after a failure or an abort. */
+ * being captured. -EINVAL: the stream or its capture can't be used, or there are no groups;
+ * nothing was enqueued. -EIO after a failure or an abort. */
 int ips_engine_allreduce(struct ips_engine *engine, const struct ips_allreduce *call,
                          int *ret_captured);
 

@@ -16,7 +16,7 @@ struct ips_engine {
     struct ips_order order;
     unsigned channels;
     enum ips_link link;
-    unsigned group; /* as its calls say */
+    unsigned group; /* see ips_engine_set_group */
     struct ips_lineup lineup;
     int position; /* of this rank in it */
     struct ips_watch watch;

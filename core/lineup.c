@@ -59,6 +59,13 @@ static int find_places(const struct ips_record *const *records, int nranks,
     return found;
 }
 
+/* Of something 1 at least: 0 is not known. */
+static uint32_t percent(unsigned part, unsigned whole)
+{
+    const uint64_t rounded = (100ull * part + whole / 2) / whole;
+    return part && !rounded ? 1 : (uint32_t)rounded;
+}
+
 /* Through NVLink nothing is shared, and through host memory the switch's uplink is
  * crossed inside a group as well. */
 static void find_groups(const struct places *places, const unsigned *ring,
@@ -75,7 +82,7 @@ static void find_groups(const struct places *places, const unsigned *ring,
         return;
     ret->group = size;
     if (uplink.inside && link != IPS_LINK_HOST) /* which crosses it inside groups as well */
-        ret->uplink = (uint32_t)((100ull * uplink.uplink + uplink.inside / 2) / uplink.inside);
+        ret->uplink = percent(uplink.uplink, uplink.inside);
 }
 
 static void describe(const struct ips_lineup *lineup, int nranks,

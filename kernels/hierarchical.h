@@ -63,7 +63,7 @@ struct ips_hierarchy {
         const uint32_t g = args->group, k = split(args);
         if (j == g)
             turn(ring, IPS_RING_BETWEEN);
-        if (j == 0 || j == g + 2 * k - 1)
+        if (j == g + 2 * k - 1)
             turn(ring, IPS_RING_INSIDE);
         struct ips_stage stage;
         if (j < g) {

@@ -360,6 +360,8 @@ IPS_STATIC_ASSERT(IPS_INBOX_BYTES / IPS_MAX_RANKS >= 128, "every rank has a line
 IPS_STATIC_ASSERT((IPS_LL_SLOTS & (IPS_LL_SLOTS - 1)) == 0, "power of two");
 IPS_STATIC_ASSERT((IPS_LL128_SLOTS & (IPS_LL128_SLOTS - 1)) == 0, "power of two");
 IPS_STATIC_ASSERT(IPS_SIMPLE_BYTES / IPS_SIMPLE_SLOTS_MOST % 128 == 0, "whole units");
+IPS_STATIC_ASSERT(IPS_SIMPLE_BYTES / IPS_SIMPLE_SLOTS_MOST / 128 >= IPS_MAX_RANKS / 2,
+                  "a slot has a unit for each group");
 IPS_STATIC_ASSERT(IPS_LL_SLOTS * 4 < (1u << (IPS_LL_FLAG_BITS - 1)), "wrap outlives slots");
 
 #endif

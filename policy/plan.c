@@ -88,11 +88,18 @@ static double product(const struct ips_times *times)
  */
 #define TIE 1.04
 
+static void set_margins(struct ips_choice *choice, double margin)
+{
+    for (int mode = 0; mode < IPS_MODES; mode++)
+        choice->margin[mode] = margin;
+}
+
 static int beats_nccl(const struct ips_choice *choice, const struct ips_times *times)
 {
-    return times->us[IPS_MODE_EAGER] <=
-               choice->margin * choice->nccl.us[IPS_MODE_EAGER] &&
-           times->us[IPS_MODE_GRAPH] <= choice->margin * choice->nccl.us[IPS_MODE_GRAPH];
+    int beats = 1;
+    for (int mode = 0; mode < IPS_MODES; mode++)
+        beats &= times->us[mode] <= choice->margin[mode] * choice->nccl.us[mode];
+    return beats;
 }
 
 /* One that beats NCCL, launched and replayed, before one that does not; then the faster.
@@ -146,7 +153,7 @@ static void choose_modelled(const struct ips_plan_input *input, uint64_t bytes,
                             struct ips_choice *choice)
 {
     struct ips_candidate candidate;
-    choice->margin = ips_model_margin(input->place.link, input->place.ranks);
+    set_margins(choice, ips_model_margin(input->place.link, input->place.ranks));
     for (unsigned i = 0; ips_candidate_at(i, &candidate); i++) {
         if (!ips_plan_permits(input, &candidate))
             continue;
@@ -160,8 +167,11 @@ struct ips_choice ips_plan_choose(const struct ips_plan_input *input, uint64_t b
 {
     struct ips_choice choice = {.nccl = ips_model_nccl(input->place.link, input->place.ranks, bytes)};
     measured_nccl(input, bytes, &choice);
-    choice.margin = choice.nccl_measured ? IPS_TUNED_MARGIN
-                                         : ips_model_margin(input->place.link, input->place.ranks);
+    set_margins(&choice, choice.nccl_measured
+                             ? IPS_TUNED_MARGIN
+                             : ips_model_margin(input->place.link, input->place.ranks));
+    if (choice.nccl_measured && bytes < IPS_TUNED_LAUNCHED_BYTES)
+        choice.margin[IPS_MODE_EAGER] = IPS_TUNED_LAUNCHED_MARGIN;
     choose_measured(input, bytes, &choice);
     if (!choice.engine_measured)
         choose_modelled(input, bytes, &choice);

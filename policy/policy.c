@@ -112,6 +112,5 @@ struct ips_decision ips_policy_decide(const struct ips_policy_plan *plan, uint64
                                  .variant = (enum ips_variant)row->variant,
                                  .channels = row->channels,
                                  .threads = row->threads,
-                                 .group = plan->group,
                                  .reason = ips_plan_why_text(row->why)};
 }

@@ -64,7 +64,7 @@ struct ips_policy_plan {
     uint32_t magic;
     uint8_t ranks, link; /* that it was made for; link: enum ips_link */
     uint8_t count; /* of rows, at least 1; the last one's up_to_bytes is UINT64_MAX */
-    uint8_t group; /* as of struct ips_policy_place: all calls are to be made with it */
+    uint8_t group; /* as of struct ips_policy_place: the engine is to have it */
     struct ips_plan_row row[IPS_PLAN_ROWS];
 };
 
@@ -104,7 +104,6 @@ struct ips_decision {
                                  meaningless for NCCL */
     unsigned channels;        /* blocks */
     unsigned threads;         /* per block */
-    unsigned group;           /* the plan's */
     const char *reason;       /* static text: why this route and variant */
 };
 

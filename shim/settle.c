@@ -163,7 +163,8 @@ static void poll_bringup(struct ips_comm *comm)
     struct ips_engine *engine = ips_bringup_take(comm->bringup, &agreed);
     memcpy(&comm->settings, agreed.settings, sizeof comm->settings);
     warn_of_differences(comm);
-    if (ips_plan_take(&agreed, &comm->plan)) {
+    if (ips_plan_take(&agreed, &comm->plan) &&
+        !ips_engine_set_group(engine, comm->plan.group)) {
         if (agreed.why_host[0])
             ips_log((enum ips_log_level)agreed.why_host_level,
                     "AllReduce of this communicator of %d ranks goes through host memory: "

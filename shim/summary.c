@@ -206,14 +206,14 @@ static void table_row(struct ips_text *text, const struct row *row, int first)
     }
     const char *variant = ips_variant_name(variant_of(row->way));
     snprintf(route, sizeof route, "%s %s", route_name(row->way), variant ? variant : "");
-    ips_text_add(text, "  %-24s %-22s %-32s %10llu  %10s\n", row->name, size, route,
+    ips_text_add(text, "  %-24s %-22s %-37s %10llu  %10s\n", row->name, size, route,
                  (unsigned long long)row->calls, bytes);
 }
 
 void ips_summary_table(struct ips_text *text, int rank, int pid, uint64_t dropped)
 {
     ips_text_add(text, "ipcshim: NCCL calls of rank %d (pid %d)\n", rank, pid);
-    ips_text_add(text, "  %-24s %-22s %-32s %10s  %10s\n", "call", "size", "route",
+    ips_text_add(text, "  %-24s %-22s %-37s %10s  %10s\n", "call", "size", "route",
                  "calls", "bytes");
     size_t before = text->used;
     each_row(text, table_row);

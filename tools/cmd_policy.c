@@ -13,8 +13,8 @@
 #include "tools/tool.h"
 
 static const char help[] =
-    "usage: ipcshim policy [--ranks N] [--link LINK] [--group N] [--tune FILE]\n"
-    "           [--size BYTES]\n\n"
+    "usage: ipcshim policy [--ranks N] [--link LINK] [--group N [--uplink PERCENT]]\n"
+    "           [--tune FILE] [--size BYTES]\n\n"
     "Prints the plan of a communicator of N ranks (default 2) over a LINK (same-gpu, "
     "pcie,\n"
     "nvlink or host; default pcie) under the IPCSHIM_* variables that are set: up to "
@@ -24,7 +24,8 @@ static const char help[] =
     "FILE: of ipcshim tune (default: the one that the shim would read); its machine is "
     "not\n"
     "compared with this one. With --size, all candidates for that size. --group: so many\n"
-    "ranks each stand behind an uplink that they share (default: none do).\n"
+    "ranks each stand behind an uplink that they share (default: none do), which carries\n"
+    "PERCENT of what the link of one of them does (default: 100).\n"
     "Whether the engine gets a communicator at all is decided when it is made (see\n"
     "IPCSHIM_LOG=info).\n";
 
@@ -107,9 +108,9 @@ static void print_candidates(const struct query *q, uint64_t bytes)
     struct ips_candidate c;
     char size[16];
     print_head(q);
-    printf("# %s; the engine is taken at %.0f %% of NCCL's times or less: it %s\n",
-           tool_size_text(bytes, size), 100 * choice.margin,
-           choice.wins ? "is" : "is not");
+    printf("# %s; the engine is taken at %.0f / %.0f %% of NCCL's times or less: it %s\n",
+           tool_size_text(bytes, size), 100 * choice.margin[IPS_MODE_EAGER],
+           100 * choice.margin[IPS_MODE_GRAPH], choice.wins ? "is" : "is not");
     printf("%-19s  channels  threads  %15s  %15s\n", "kernel", "measured", "model");
     printf("%-19s  %8s  %7s", "nccl", "-", "-");
     const struct ips_times nccl = ips_model_nccl(in->place.link, in->place.ranks, bytes);
@@ -188,8 +189,8 @@ int cmd_policy(int argc, char **argv)
     static const struct option options[] = {
         {"ranks", required_argument, NULL, 'n'}, {"link", required_argument, NULL, 'l'},
         {"tune", required_argument, NULL, 't'},  {"size", required_argument, NULL, 's'},
-        {"group", required_argument, NULL, 'g'}, {"help", no_argument, NULL, 'h'},
-        {0}};
+        {"group", required_argument, NULL, 'g'}, {"uplink", required_argument, NULL, 'u'},
+        {"help", no_argument, NULL, 'h'},        {0}};
     struct query query = {.input = {.settings = &ips_settings()->policy,
                                     .place = {.ranks = 2,
                                               .link = IPS_LINK_PCIE,
@@ -209,6 +210,10 @@ int cmd_policy(int argc, char **argv)
             if (tool_parse_number(optarg, 0, IPS_MAX_RANKS, &number))
                 return tool_fail("--group %s: expected a number of ranks", optarg);
             place->group = (unsigned)number;
+        } else if (option == 'u') {
+            if (tool_parse_number(optarg, 1, 100000, &number))
+                return tool_fail("--uplink %s: expected percent of a link", optarg);
+            place->uplink = (double)number / 100;
         } else if (option == 'l') {
             const int link = tool_parse_link(optarg);
             if (link < 0)

@@ -71,6 +71,7 @@ static int bring_up(struct tune_rank *r)
                                              .group = agreed.lineup.group,
                                              .uplink = agreed.lineup.uplink / 100.0};
         r->place = ips_plan_place(&ips_settings()->policy, &r->place);
+        ips_engine_set_group(r->engine, r->place.group);
     } else if (r->rank == 0) {
         tool_fail("the engine can't work among %u ranks here: %s", page->sync.nranks,
                   ips_bringup_reason(bringup));

@@ -70,7 +70,6 @@ static int enqueue_one(const struct batch *b)
         .variant = b->side->candidate.variant,
         .channels = b->side->candidate.channels,
         .threads = b->side->candidate.threads,
-        .group = r->place.group,
         .stream = r->stream,
     };
     int error = ips_engine_allreduce(r->engine, &call, &captured);
@@ -324,8 +323,8 @@ static unsigned sort(struct side *sides, unsigned count)
 
 /* NCCL's first calls after a pause take longer than those that follow, the engine's hardly
  * do: which of the two is faster is decided by batches in which that does not weigh. */
-#define FINALISTS 3 /* NCCL among them */
-#define FINAL_ROUNDS 7
+#define FINALISTS (TUNE_KEEP + 1) /* all that are told, and NCCL */
+#define FINAL_ROUNDS 5
 #define FINAL_US 2000
 #define FINAL_CALLS 200
 

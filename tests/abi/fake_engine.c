@@ -257,6 +257,12 @@ unsigned ips_engine_channels(const struct ips_engine *engine)
     return IPS_MAX_CHANNELS;
 }
 
+int ips_engine_set_group(struct ips_engine *engine, unsigned group)
+{
+    (void)engine, (void)group;
+    return 0;
+}
+
 enum ips_link ips_engine_link(const struct ips_engine *engine)
 {
     (void)engine;

@@ -52,6 +52,7 @@ struct run {
     struct corruption corrupt;
     uint32_t atom; /* bytes, of all seeds; 0: the seed decides */
     uint32_t wrapped, wrapped32; /* seeds that went through a wrap of LL's flag, of 32 bits */
+    uint32_t apart; /* channels whose groups were seen to keep apart */
     uint64_t seen; /* notes of others that ranks which waited have shown their hosts */
     unsigned char *slabs;
     struct ips_control *control; /* of all ranks, behind the slabs */
@@ -886,6 +887,25 @@ static void judge_credits(uint32_t rank, uint32_t channel, uint32_t proto, uint6
     }
 }
 
+/* Where all calls of Simple were hierarchical, nobody has written into another group but to
+ * who has the same place there: the first of a group has heard nothing from the rank before. */
+static void judge_uplink(void)
+{
+    bool ring = false, hierarchical = false;
+    for (uint32_t i = 0; i < run.calls; i++) {
+        ring |= run.call[i].variant == IPS_RING_SIMPLE;
+        hierarchical |= run.call[i].variant == IPS_HIERARCHICAL_SIMPLE;
+    }
+    for (uint32_t r = 0; hierarchical && !ring && r < run.ranks; r += run.group)
+        for (uint32_t c = 0; c < CHECK_BLOCKS; c++) {
+            const uint32_t before = (r + run.ranks - 1) % run.ranks;
+            if (memory_newest(&channel_of(r, c)->flag[before].value) !=
+                run.first_step[IPS_SIMPLE])
+                failed("rank %u, of another group, has sent to rank %u", before, r);
+            run.apart++;
+        }
+}
+
 /* All calls are through: the ranks agree on the steps, and have credit for those of the ring, by
  * which ips_engine_destroy knows that nobody writes any more. */
 static void judge_end(void)
@@ -927,8 +947,10 @@ static void check_seed(uint64_t seed)
     lanes_run(done);
     if (run.corrupt.done && !world.aborted)
         failed("a line that was changed under way is taken for data");
-    if (!world.aborted)
+    if (!world.aborted) {
         judge_end();
+        judge_uplink();
+    }
     note_wraps();
 }
 
@@ -967,6 +989,8 @@ int main(int argc, char **argv)
            run.wrapped32);
     if (seeds >= 100 && (!run.wrapped32 || (run.proto == IPS_LL && !run.wrapped)))
         failed("these seeds have not gone through the wraps");
+    if (seeds >= 100 && is_hierarchical(run.variant) && !run.apart)
+        failed("no groups were seen to keep apart");
     if (seeds >= 100 && !run.seen)
         failed("no rank has seen what the others had done");
     free(run.slabs);

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 KERNELS = ("ring LL", "ring LL128", "ring Simple", "oneshot LL", "oneshot LL128", "twoshot LL",
-           "twoshot LL128")
+           "twoshot LL128", "hierarchical Simple")
 Run = collections.namedtuple("Run", "result complaints output")
 ROW = re.compile(r"^  ncclAllReduce .* (nccl|engine)(?: \((captured|replayed)\))? *"
                  r"(\w+ (?:LL128|LL|Simple))? +(\d+) +\S+(?: \S+)?$")

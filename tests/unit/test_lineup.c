@@ -3,6 +3,7 @@
  * that of the rank there, so that a rank polls its own memory and writes to its
  * neighbor's. And whose leaving a rank waits for at its end: that neighbor's. On a driver
  * that is made up here. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -138,9 +139,10 @@ static void check_launch(int position)
 {
     struct ips_engine *engine = make_engine(position);
     const struct ips_allreduce call = {
-        .count = 1, .type = IPS_FLOAT32, .channels = 1, .threads = 32, .group = 2};
+        .count = 1, .type = IPS_FLOAT32, .channels = 1, .threads = 32};
     int captured, rank = engine->segment.rank;
     memset(&launched, 0xff, sizeof launched);
+    CHECK(ips_engine_set_group(engine, 3) == -EINVAL && !ips_engine_set_group(engine, 2));
     CHECK(!ips_engine_allreduce(engine, &call, &captured), "position %d", position);
     CHECK(launched.rank == (uint32_t)position && launched.nranks == RANKS, "%u",
           launched.rank);
@@ -168,12 +170,37 @@ static void check_end(int position, int leaves)
           own, leaves, next);
 }
 
+/* With groups three ranks may still write: the next ones of all, inside and between. */
+static void check_end_grouped(int position)
+{
+    for (int who = 0; who < 1 << RANKS; who++) {
+        struct ips_engine *engine = make_engine(position);
+        const int inside = position ^ 1, between = (position + 2) % RANKS;
+        const int writers = 1 << lineup.rank[(position + 1) % RANKS] |
+                            1 << lineup.rank[inside] | 1 << lineup.rank[between];
+        CHECK(!ips_engine_set_group(engine, 2));
+        for (int rank = 0; rank < RANKS; rank++)
+            if (who >> rank & 1)
+                ips_record_set_state(ips_segment_slot(&engine->segment, rank),
+                                     IPS_RECORD_CLOSED);
+        if ((who & writers) != writers) /* it waits two seconds: only some of them */
+            if (who != (writers & (writers - 1)) && who != (writers & ~(1 << lineup.rank[between])))
+                continue;
+        events_destroyed = 0;
+        ips_engine_destroy(engine);
+        CHECK(events_destroyed == ((who & writers) == writers), "position %d, %x have left of %x",
+              position, (unsigned)who, (unsigned)writers);
+    }
+}
+
 int main(void)
 {
     for (int position = 0; position < RANKS; position++) {
         check_launch(position);
         check_end(position, lineup.rank[(position + 1) % RANKS]);
     }
+    check_end_grouped(0);
+    check_end_grouped(3);
     check_end(0, 3); /* not the rank after 2: that is 0 */
     return check_result();
 }

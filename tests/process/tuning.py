@@ -94,6 +94,10 @@ def forced():
                       env={"IPCSHIM_ALGO": "twoshot", "IPCSHIM_PROTO": "LL"})
         rows = rows_of(path)["3 pcie"]
         h.expect({row[1:] for row in rows} == {("twoshot", "LL")}, f"{rows}", result)
+        result = tune(path, "--ranks", "4", "--sizes", "4K", "--rounds", "1",
+                      env={"IPCSHIM_ALGO": "hierarchical"})  # in halves
+        rows = {row[1:] for row in rows_of(path)["4 pcie"] if row[1]}
+        h.expect(rows == {("hierarchical", "Simple")}, f"{rows}", result)
 
 
 def wrong_result():

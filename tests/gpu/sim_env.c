@@ -156,6 +156,62 @@ static int link_other_pair(void)
     return link_writes("drop:0>2", 1) == 3;
 }
 
+/* What comes of a copy that device 0 makes of its memory into device 1's by peer access, or
+ * back: how many bytes differ at once, and a second later. */
+struct copied {
+    int now, later;
+};
+
+static struct copied copies(const char *rule, int back)
+{
+    static unsigned char sent[BYTES], got[BYTES];
+    struct copied ret = {-1, -1};
+    gpu_ptr memory[2];
+    setenv("SIMGPU_LINK", rule, 1);
+    for (int i = 1; i >= 0; i--) { /* device 0 works */
+        start(i);
+        if (cuMemAlloc_v2(&memory[i], BYTES))
+            return ret;
+    }
+    memset(sent, 0x5a, BYTES);
+    if (cuMemcpyHtoD_v2(memory[back], sent, BYTES) ||
+        cuMemcpyDtoD_v2(memory[!back], memory[back], BYTES))
+        return ret;
+    start(!back); /* the owner looks */
+    for (int turn = 0; turn < 2; turn++, sleep(1)) {
+        int wrong = 0;
+        if (cuMemcpyDtoH_v2(got, memory[!back], BYTES))
+            return ret;
+        for (int i = 0; i < BYTES; i++)
+            wrong += got[i] != sent[i];
+        *(turn ? &ret.later : &ret.now) = wrong;
+    }
+    return ret;
+}
+
+static int link_corrupt(void)
+{
+    const struct copied seen = copies("corrupt:0>1", 0);
+    return seen.now == BYTES / 4096 && seen.later == seen.now;
+}
+
+static int link_delay(void)
+{
+    const struct copied seen = copies("delay", 0);
+    return seen.now == BYTES && seen.later == 0;
+}
+
+static int link_blind(void)
+{
+    return copies("blind:0>1", 1).now == BYTES;
+}
+
+static int link_rules(void)
+{
+    const struct copied seen = copies("corrupt:1>0,drop:0>1,delay", 0);
+    return seen.now == BYTES && seen.later == BYTES;
+}
+
 static int forked(void)
 {
     int status = -1;
@@ -192,6 +248,10 @@ int main(void)
     alone(link_same_device, "memory of the same device needs no link");
     alone(link_pair, "one directed pair drops");
     alone(link_other_pair, "and the others don't");
+    alone(link_corrupt, "a link that corrupts writes");
+    alone(link_delay, "a link that delays them");
+    alone(link_blind, "a link that answers no read");
+    alone(link_rules, "several rules: the first that fits");
     alone(forked, "a forked child can't use the driver");
     return tap_end();
 }

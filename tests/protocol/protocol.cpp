@@ -17,6 +17,7 @@
 extern "C" {
 #include "tools/simgpu/lanes.h"
 }
+#include "tests/unit/no_links.h"
 
 static_assert(IPS_LL_FLAG_BITS == 8, "built with narrow flags");
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kernels/mem.h"
+#include "tests/unit/no_links.h"
 
 static unsigned block, blocks = 1;
 extern "C" {

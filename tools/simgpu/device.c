@@ -35,7 +35,7 @@ static void read_settings(void)
     sim_settings.multiprocessors = (int)number("SIMGPU_MULTIPROCESSORS", 132);
     sim_settings.no_peer = number("SIMGPU_NO_PEER", 0) != 0;
     sim_settings.mem_bytes = (size_t)number("SIMGPU_MEM_BYTES", 4ll << 30);
-    sim_settings.link = secure_getenv("SIMGPU_LINK");
+    sim_links_read(secure_getenv("SIMGPU_LINK"));
     for (int i = 0; i < SIM_MAX_DEVICES; i++)
         sim_contexts[i].device = i;
     pthread_atfork(NULL, NULL, child);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA IPC: a handle names the exporter's memfd, which another process opens through
- * /proc. SIMGPU_LINK breaks links between different devices, in this process as the
- * writer: "drop" (writes are lost) or "mirror" (the writer alone sees them), and
- * "drop:0>1" for one directed pair only (writer's device > owner's device). */
+ * /proc. */
 #include "tools/simgpu/sim.h"
 
 #include <fcntl.h>
@@ -61,42 +59,16 @@ static int open_exported(const struct handle *h)
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-/* 0 sound, 'd' drop, 'm' mirror. */
-static int link_fault(int writer, int owner)
-{
-    int from, to;
-    const char *rule = sim_settings.link;
-    if (!rule || !*rule || writer == owner)
-        return 0;
-    const char *pair = strchr(rule, ':');
-    if (pair &&
-        (sscanf(pair, ":%d>%d", &from, &to) != 2 || from != writer || to != owner))
-        return 0;
-    return rule[0];
-}
-
-static void *map_exported(const struct handle *h, int fd, int writer)
-{
-    int fault = link_fault(writer, h->device);
-    int flags = MAP_SHARED;
-    if (fault == 'd') {
-        flags = MAP_PRIVATE | MAP_ANONYMOUS;
-        fd = -1;
-    } else if (fault == 'm') {
-        flags = MAP_PRIVATE;
-    }
-    return mmap(NULL, h->mapped, PROT_READ | PROT_WRITE, flags, fd, 0);
-}
-
 static int import(struct sim_memory **ret_memory, const struct handle *h, int device)
 {
     int fd = open_exported(h);
     if (fd < 0)
         return CUDA_ERROR_MAP_FAILED;
     struct sim_memory *m = calloc(1, sizeof *m);
-    void *base = m ? map_exported(h, fd, device) : MAP_FAILED;
-    close(fd);
+    void *base =
+        m ? mmap(NULL, h->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     if (base == MAP_FAILED) {
+        close(fd);
         free(m);
         return CUDA_ERROR_MAP_FAILED;
     }
@@ -105,9 +77,17 @@ static int import(struct sim_memory **ret_memory, const struct handle *h, int de
                              .bytes = h->bytes,
                              .mapped = h->mapped,
                              .device = device,
+                             .owner = h->device,
                              .fd = -1,
                              .opened = 1,
                              .nonce = h->nonce};
+    const int failed = sim_links_map(m, fd);
+    close(fd);
+    if (failed) {
+        munmap(base, m->mapped);
+        free(m);
+        return CUDA_ERROR_MAP_FAILED;
+    }
     *ret_memory = m;
     return CUDA_SUCCESS;
 }
@@ -162,6 +142,7 @@ int cuIpcCloseMemHandle(gpu_ptr address)
         last = 1;
         sim_context_wait_locked(&sim_contexts[m->device]);
         sim_memory_remove_locked(m);
+        sim_links_unmap_locked(m);
     }
     pthread_mutex_unlock(&sim_lock);
     if (last) {

@@ -110,8 +110,10 @@ int cuMemAlloc_v2(gpu_ptr *address, size_t bytes)
         unreserve(bytes);
         return error;
     }
-    m->device = context->device;
+    m->device = m->owner = context->device;
     memset(m->base, GARBAGE, m->mapped);
+    if (sim_links_map(m, m->fd))
+        abort();
     pthread_mutex_lock(&sim_lock);
     sim_memory_add_locked(m);
     pthread_mutex_unlock(&sim_lock);
@@ -146,6 +148,7 @@ static int take(struct sim_memory **ret_memory, void *address, enum sim_memory_k
     if (!error) {
         sim_context_wait_locked(&sim_contexts[m->device]);
         sim_memory_remove_locked(m);
+        sim_links_unmap_locked(m);
         if (kind == SIM_DEVICE)
             allocated -= m->bytes;
         *ret_memory = m;

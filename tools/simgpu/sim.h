@@ -22,7 +22,6 @@ struct sim_settings {
     int multiprocessors;
     int devices, driver_version, no_peer;
     size_t mem_bytes;
-    const char *link; /* SIMGPU_LINK */
 };
 extern struct sim_settings sim_settings;
 
@@ -207,12 +206,29 @@ struct sim_memory {
     size_t bytes; /* as asked for */
     size_t mapped;
     int device, fd, exported, opened;
+    int owner; /* the device whose memory it is: of imported memory, the exporter's */
+    unsigned char *shadow[SIM_MAX_DEVICES]; /* see links.c; NULL: none */
     uint64_t nonce;
 };
 extern struct sim_memory *sim_memories;
 struct sim_memory *sim_memory_find_locked(const void *address, size_t bytes);
 void sim_memory_add_locked(struct sim_memory *memory);
 void sim_memory_remove_locked(struct sim_memory *memory);
+
+/* Links (links.c). */
+extern int simgpu_links; /* not 0: there are bad ones, so accesses are looked at */
+extern __thread int sim_device_here; /* whose work this thread runs; -1: no device's */
+void sim_links_read(const char *text);
+/* What a kernel stores or loads, before it does: whether that is done with, and where to
+ * load from. bytes: at most 16. */
+int simgpu_store(void *address, uint64_t low, uint64_t high, unsigned bytes);
+const void *simgpu_load(const void *address);
+/* Copies and fills where there are bad links. */
+void sim_links_copy(void *to, const void *from, size_t bytes);
+void sim_links_set(void *to, unsigned char value, size_t bytes);
+/* New memory, of which fd is open (0, or -1), and memory that is about to go. */
+int sim_links_map(struct sim_memory *m, int fd);
+void sim_links_unmap_locked(struct sim_memory *m);
 
 uint64_t sim_now_ns(void);
 

@@ -55,10 +55,16 @@ static void execute(const struct sim_work *work, struct sim_lanes **lanes)
                       work->threads);
         break;
     case SIM_COPY:
-        memmove(work->to, work->from, work->bytes);
+        if (simgpu_links)
+            sim_links_copy(work->to, work->from, work->bytes);
+        else
+            memmove(work->to, work->from, work->bytes);
         break;
     case SIM_SET:
-        memset(work->to, work->value, work->bytes);
+        if (simgpu_links)
+            sim_links_set(work->to, work->value, work->bytes);
+        else
+            memset(work->to, work->value, work->bytes);
         break;
     case SIM_HOST:
         sim_in_host_function = 1;
@@ -102,6 +108,7 @@ static void *stream_main(void *argument)
 {
     struct CUstream_st *stream = argument;
     struct sim_lanes *lanes = NULL;
+    sim_device_here = stream->context->device;
     pthread_mutex_lock(&sim_lock);
     for (;;) {
         while (!stream->head && !stream->dying)

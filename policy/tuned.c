@@ -8,16 +8,10 @@
 #include <string.h>
 
 #include "kernels/names.h"
+#include "policy/tokens.h"
 
-#define WORDS 8 /* more than any line may have */
 #define MOST_BYTES (UINT64_C(1) << 40)
 #define MOST_US 1e9
-
-/* A piece of the text; nothing in it is terminated. */
-struct word {
-    const char *at;
-    size_t length;
-};
 
 struct reader {
     const char *at, *end;
@@ -36,79 +30,19 @@ struct reader {
     const char *flaw;
 };
 
-static int is(const struct word *word, const char *text)
+/* Positive. */
+static int parse_us(const struct ips_token *word, double *ret)
 {
-    return word->length == strlen(text) && !memcmp(word->at, text, word->length);
-}
-
-/* Digits only: what strtoul takes beside them has no place here, and depends on nothing.
- */
-static int parse_whole(const struct word *word, uint64_t most, uint64_t *ret)
-{
-    uint64_t value = 0;
-    if (!word->length || word->length > 19)
-        return 0;
-    for (size_t i = 0; i < word->length; i++) {
-        if (word->at[i] < '0' || word->at[i] > '9')
-            return 0;
-        value = value * 10 + (uint64_t)(word->at[i] - '0');
-    }
-    *ret = value;
-    return value <= most;
-}
-
-/* "12", "12.5": a point whatever the locale. Positive. */
-static int parse_us(const struct word *word, double *ret)
-{
-    const char *point = memchr(word->at, '.', word->length);
-    struct word whole = {word->at, point ? (size_t)(point - word->at) : word->length};
-    uint64_t units, parts = 0;
-    double scale = 1;
-    if (!parse_whole(&whole, (uint64_t)MOST_US, &units))
-        return 0;
-    if (point) {
-        const struct word rest = {point + 1, word->length - whole.length - 1};
-        if (rest.length > 9 || !parse_whole(&rest, UINT64_MAX, &parts))
-            return 0;
-        for (size_t i = 0; i < rest.length; i++)
-            scale *= 10;
-    }
-    *ret = (double)units + (double)parts / scale;
-    return *ret > 0;
+    return ips_token_decimal(word, (uint64_t)MOST_US, ret) && *ret > 0;
 }
 
 /* Position of the word among names[0], names[1], ..., or -1. */
-static int find_name(const struct word *word, const char *(*name)(int))
+static int find_name(const struct ips_token *word, const char *(*name)(int))
 {
     for (int i = 0; name(i); i++)
-        if (is(word, name(i)))
+        if (ips_token_is(word, name(i)))
             return i;
     return -1;
-}
-
-/* The words of the line at the reader, which moves on; the first WORDS of them. */
-static unsigned next_line(struct reader *r, struct word *words)
-{
-    unsigned count = 0;
-    r->line++;
-    while (r->at < r->end && *r->at != '\n') {
-        const char *start = r->at;
-        while (r->at < r->end && *r->at != ' ' && *r->at != '\t' && *r->at != '\n' &&
-               *r->at != '\r')
-            r->at++;
-        if (r->at == start) {
-            r->at++;
-        } else if (*start == '#') {
-            while (r->at < r->end && *r->at != '\n')
-                r->at++;
-        } else {
-            if (count < WORDS)
-                words[count] = (struct word){start, (size_t)(r->at - start)};
-            count++;
-        }
-    }
-    r->at += r->at < r->end;
-    return count < WORDS ? count : WORDS;
 }
 
 static int foreign(struct reader *r, const char *in_what)
@@ -118,10 +52,10 @@ static int foreign(struct reader *r, const char *in_what)
     return 1;
 }
 
-static int read_gpu(struct reader *r, const struct word *value, unsigned count)
+static int read_gpu(struct reader *r, const struct ips_token *value, unsigned count)
 {
     r->gpu_seen = 1;
-    if (count == 1 && is(value, "any")) {
+    if (count == 1 && ips_token_is(value, "any")) {
         r->any_gpu = 1;
         return 1;
     }
@@ -130,7 +64,7 @@ static int read_gpu(struct reader *r, const struct word *value, unsigned count)
     for (unsigned i = 0; r->machine && i < r->machine->count && i < IPS_TUNED_GPUS; i++) {
         const char *gpu = r->machine->gpu[i];
         const size_t bus = strcspn(gpu, " ");
-        const struct word uuid = {gpu + bus + (gpu[bus] == ' '),
+        const struct ips_token uuid = {gpu + bus + (gpu[bus] == ' '),
                                   strlen(gpu) - bus - (gpu[bus] == ' ')};
         if (value[0].length == bus && !memcmp(value[0].at, gpu, bus) &&
             value[1].length == uuid.length && !memcmp(value[1].at, uuid.at, uuid.length))
@@ -139,10 +73,10 @@ static int read_gpu(struct reader *r, const struct word *value, unsigned count)
     return 1;
 }
 
-static int read_table(struct reader *r, const struct word *value, unsigned count)
+static int read_table(struct reader *r, const struct ips_token *value, unsigned count)
 {
     uint64_t ranks;
-    if (count != 2 || !parse_whole(&value[0], IPS_MAX_RANKS, &ranks) ||
+    if (count != 2 || !ips_token_whole(&value[0], IPS_MAX_RANKS, &ranks) ||
         ranks < IPS_MIN_RANKS)
         return 0;
     const int link = find_name(&value[1], ips_link_name);
@@ -159,44 +93,44 @@ static int read_table(struct reader *r, const struct word *value, unsigned count
 }
 
 /* `key = value`, in any order; but the rows of a table follow its line. */
-static int read_key(struct reader *r, const struct word *words, unsigned count)
+static int read_key(struct reader *r, const struct ips_token *words, unsigned count)
 {
-    const struct word *key = &words[0], *value = &words[2];
+    const struct ips_token *key = &words[0], *value = &words[2];
     const struct ips_tuned_machine *m = r->machine;
     uint64_t number;
     count -= 2;
     r->flaw = "an unknown key, or a value out of range";
-    if (is(key, "format")) {
+    if (ips_token_is(key, "format")) {
         r->format_seen = 1;
-        return count == 1 && parse_whole(value, IPS_TUNED_FORMAT, &number) &&
+        return count == 1 && ips_token_whole(value, IPS_TUNED_FORMAT, &number) &&
                number == IPS_TUNED_FORMAT;
     }
-    if (is(key, "library"))
+    if (ips_token_is(key, "library"))
         return count == 1 &&
-               (!m || is(value, m->library) || foreign(r, "another version of ipcshim"));
-    if (is(key, "wire"))
-        return count == 1 && parse_whole(value, INT32_MAX, &number) &&
+               (!m || ips_token_is(value, m->library) || foreign(r, "another version of ipcshim"));
+    if (ips_token_is(key, "wire"))
+        return count == 1 && ips_token_whole(value, INT32_MAX, &number) &&
                (!m || number == (uint64_t)m->wire ||
                 foreign(r, "another version of the wire protocols"));
-    if (is(key, "driver"))
-        return count == 1 && parse_whole(value, INT32_MAX, &number) &&
+    if (ips_token_is(key, "driver"))
+        return count == 1 && ips_token_whole(value, INT32_MAX, &number) &&
                (!m || number == (uint64_t)m->driver || foreign(r, "another driver"));
-    if (is(key, "gpu"))
+    if (ips_token_is(key, "gpu"))
         return read_gpu(r, value, count);
-    if (is(key, "table"))
+    if (ips_token_is(key, "table"))
         return read_table(r, value, count);
     return 0;
 }
 
-static int read_candidate(const struct word *words, struct ips_candidate *ret)
+static int read_candidate(const struct ips_token *words, struct ips_candidate *ret)
 {
     const int algo = find_name(&words[0], ips_algo_name);
     const int proto = find_name(&words[1], ips_proto_name);
     const int variant = algo < 0 || proto < 0 ? -1 : ips_variant_of(algo, proto);
     uint64_t channels, threads;
-    if (variant < 0 || !parse_whole(&words[2], IPS_MAX_CHANNELS, &channels) ||
+    if (variant < 0 || !ips_token_whole(&words[2], IPS_MAX_CHANNELS, &channels) ||
         !channels ||
-        !parse_whole(&words[3], ips_variant_max_threads(variant), &threads) || !threads ||
+        !ips_token_whole(&words[3], ips_variant_max_threads(variant), &threads) || !threads ||
         threads % 32)
         return 0;
     *ret = (struct ips_candidate){(enum ips_variant)variant, (unsigned)channels,
@@ -206,15 +140,15 @@ static int read_candidate(const struct word *words, struct ips_candidate *ret)
 
 /* bytes algorithm protocol channels threads eager graph; or bytes nccl - - - eager graph
  */
-static int read_row(struct reader *r, const struct word *words, unsigned count)
+static int read_row(struct reader *r, const struct ips_token *words, unsigned count)
 {
     struct ips_tuned_row row = {0};
     r->flaw = "a row that is not seven words in range";
-    if (!r->table_seen || count != 7 || !parse_whole(&words[0], MOST_BYTES, &row.bytes) ||
+    if (!r->table_seen || count != 7 || !ips_token_whole(&words[0], MOST_BYTES, &row.bytes) ||
         !row.bytes)
         return 0;
-    row.nccl = is(&words[1], "nccl");
-    if (!(row.nccl ? is(&words[2], "-") && is(&words[3], "-") && is(&words[4], "-")
+    row.nccl = ips_token_is(&words[1], "nccl");
+    if (!(row.nccl ? ips_token_is(&words[2], "-") && ips_token_is(&words[3], "-") && ips_token_is(&words[4], "-")
                    : read_candidate(&words[1], &row.candidate)) ||
         !parse_us(&words[5], &row.times.us[IPS_MODE_EAGER]) ||
         !parse_us(&words[6], &row.times.us[IPS_MODE_GRAPH]))
@@ -237,11 +171,12 @@ static int read_row(struct reader *r, const struct word *words, unsigned count)
 
 static int read_line(struct reader *r)
 {
-    struct word words[WORDS];
-    const unsigned count = next_line(r, words);
+    struct ips_token words[IPS_LINE_TOKENS];
+    const unsigned count = ips_tokens_next(&r->at, r->end, words);
+    r->line++;
     if (!count)
         return 1;
-    if (count >= 3 && is(&words[1], "="))
+    if (count >= 3 && ips_token_is(&words[1], "="))
         return read_key(r, words, count);
     return read_row(r, words, count);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels: one per algorithm and protocol, the probe, and two that verify. Compiled by nvcc for GPUs and as C++ for the
- * CPU stand-in. */
+/* The kernels: one per algorithm and protocol, the probe, two that verify, and two of
+ * `ipcshim doctor --probe`. Compiled by nvcc for GPUs and as C++ for the CPU stand-in. */
 #include "kernels/wire.h"
 
 #include "kernels/mem.h"
 
 #include "kernels/hierarchical.h"
+#include "kernels/link_probe.h"
 #include "kernels/ll.h"
 #include "kernels/ll128.h"
 #include "kernels/probe.h"
@@ -80,4 +81,14 @@ IPS_KERNEL(IPS_MAX_THREADS) ips_verify_weigh(IPS_PARAMETER struct ips_verify_arg
 IPS_KERNEL(IPS_MAX_THREADS) ips_verify_compare(IPS_PARAMETER struct ips_verify_args args)
 {
     ips_verify_compare_run(&args);
+}
+
+IPS_KERNEL(IPS_LINK_MAX_THREADS) ips_link_store(IPS_PARAMETER struct ips_link_args args)
+{
+    ips_link_store_run(&args);
+}
+
+IPS_KERNEL(IPS_LINK_MAX_THREADS) ips_link_check(IPS_PARAMETER struct ips_link_args args)
+{
+    ips_link_check_run(&args);
 }

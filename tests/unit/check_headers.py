@@ -9,10 +9,11 @@ import sys
 
 root, cc, cxx = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 # Included by C, by nvcc and by the CPU stand-in.
-BOTH = {"kernels/types.h", "kernels/wire.h", "policy/policy.h"}
+BOTH = {"kernels/types.h", "kernels/wire.h", "kernels/link_wire.h", "policy/policy.h"}
 # Device code is C++ by nature, in rooms of its own.
 DEVICE_ROOM = "kernels"
-C_IN_DEVICE_ROOM = {"kernels/types.h", "kernels/wire.h", "kernels/image.h"}
+C_IN_DEVICE_ROOM = {"kernels/types.h", "kernels/wire.h", "kernels/link_wire.h",
+                    "kernels/image.h"}
 # Back-ends of mem.h, only ever included by it.
 BACK_ENDS = {"kernels/mem_host.h", "kernels/mem_ptx.h"}
 

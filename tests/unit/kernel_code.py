@@ -42,6 +42,8 @@ FLOORS = {
     "ips_probe": {"acquire": 1, "release": 2},
     "ips_verify_weigh": {},
     "ips_verify_compare": {"store": 1, "release": 1},
+    "ips_link_store": {"store": 4, "release": 1},
+    "ips_link_check": {"load": 4, "acquire": 1},
 }
 
 

@@ -41,6 +41,16 @@ static void run_compare(const void *args)
     ips_verify_compare(*static_cast<const struct ips_verify_args *>(args));
 }
 
+static void run_link_store(const void *args)
+{
+    ips_link_store(*static_cast<const struct ips_link_args *>(args));
+}
+
+static void run_link_check(const void *args)
+{
+    ips_link_check(*static_cast<const struct ips_link_args *>(args));
+}
+
 #define ENTRY(function, capitals)                                                          \
     {IPS_KERNEL_##capitals, run_##function, sizeof(struct ips_allreduce_args)},
 const struct sim_kernel sim_kernels[] = {
@@ -48,6 +58,8 @@ const struct sim_kernel sim_kernels[] = {
     {IPS_KERNEL_PROBE, run_probe, sizeof(struct ips_probe_args)},
     {IPS_KERNEL_WEIGH, run_weigh, sizeof(struct ips_verify_args)},
     {IPS_KERNEL_COMPARE, run_compare, sizeof(struct ips_verify_args)},
+    {IPS_KERNEL_LINK_STORE, run_link_store, sizeof(struct ips_link_args)},
+    {IPS_KERNEL_LINK_CHECK, run_link_check, sizeof(struct ips_link_args)},
 };
 const size_t sim_kernel_count = sizeof sim_kernels / sizeof sim_kernels[0];
 void *const sim_module_version = &ips_module_version;

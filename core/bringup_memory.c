@@ -68,6 +68,25 @@ void ips_bringup_load(struct ips_bringup *b)
         ips_bringup_advance(b, IPS_RECORD_LOADED, EXPORT);
 }
 
+/* What rank 0 recalls of the links holds for all ranks. */
+static void recall_links(struct ips_bringup *b)
+{
+    struct ips_gpu_name gpus[IPS_MAX_RANKS];
+    char reason[IPS_REASON_BYTES] = "";
+    for (int rank = 0; rank < ranks_of(b); rank++) {
+        const struct ips_record *record = record_of(b, rank);
+        memcpy(gpus[rank].bus_id, record->bus_id, sizeof gpus[rank].bus_id);
+        gpus[rank].bus_id[sizeof gpus[rank].bus_id - 1] = 0;
+        gpus[rank].uuid = record->uuid;
+    }
+    const enum ips_recalled recalled =
+        b->config.recall(gpus, (unsigned)ranks_of(b), reason);
+    if (recalled == IPS_RECALLS_BROKEN)
+        ips_bringup_refuse(b, IPS_REFUSES_BY_FAULT, reason);
+    else
+        __atomic_store_n(&own(b)->sound, recalled == IPS_RECALLS_SOUND, __ATOMIC_RELEASE);
+}
+
 /* Every pair must be wanted: one NVLink anywhere, and NCCL has the better plan. Whether
  * they are; if one does not work, this rank refuses. */
 static int judge_links(struct ips_bringup *b)
@@ -93,6 +112,8 @@ static int judge_links(struct ips_bringup *b)
                            worst == IPS_VERDICT_BROKEN ? IPS_REFUSES_BY_FAULT
                                                        : IPS_REFUSES_BY_CHOICE,
                            refusal);
+    else if (rank_of(b) == 0 && b->config.recall)
+        recall_links(b);
     return 1;
 }
 

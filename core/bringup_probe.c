@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The probe of a set-up: whether what the ranks write to each other arrives, while the
- * kernels on both sides run. */
+ * kernels on both sides run. It is left out where that is known. */
 #include "core/bringup_private.h"
 
 #include <stdio.h>
@@ -47,6 +47,28 @@ static int launch_probe(struct ips_bringup *b)
                                                   parameters, NULL));
 }
 
+/* As rank 0 sees it. */
+static enum ips_link link_class(const struct ips_bringup *b)
+{
+    const struct ips_record *records[IPS_MAX_RANKS];
+    for (int rank = 0; rank < ranks_of(b); rank++)
+        records[rank] = record_of(b, rank);
+    return ips_link_classify(records, ranks_of(b));
+}
+
+static void pass(struct ips_bringup *b)
+{
+    if (!b->host)
+        ips_bringup_offer(b, link_class(b));
+    ips_bringup_advance(b, b->host ? IPS_RECORD_HOST_PROBED : IPS_RECORD_PROBED, CHOOSE);
+}
+
+/* Alike on all ranks: rank 0 has said so before it mapped anything. */
+static int is_known_sound(const struct ips_bringup *b)
+{
+    return !b->host && __atomic_load_n(&record_of(b, 0)->sound, __ATOMIC_ACQUIRE) == 1;
+}
+
 void ips_bringup_probe(struct ips_bringup *b)
 {
     if (!ips_rendezvous_reached(&b->meeting,
@@ -54,6 +76,10 @@ void ips_bringup_probe(struct ips_bringup *b)
         return;
     if (!b->host && is_refused(b)) {
         ips_bringup_advance(b, IPS_RECORD_PROBED, CHOOSE);
+        return;
+    }
+    if (is_known_sound(b)) {
+        pass(b);
         return;
     }
     const int pushed = ips_bringup_enter(b);
@@ -65,15 +91,6 @@ void ips_bringup_probe(struct ips_bringup *b)
         decline(b, 1, "the link probe cannot be started");
     else
         b->phase = VERIFY;
-}
-
-/* As rank 0 sees it. */
-static enum ips_link link_class(const struct ips_bringup *b)
-{
-    const struct ips_record *records[IPS_MAX_RANKS];
-    for (int rank = 0; rank < ranks_of(b); rank++)
-        records[rank] = record_of(b, rank);
-    return ips_link_classify(records, ranks_of(b));
 }
 
 /* Of the positions in `bad` those from which nothing ever arrived. The others have written
@@ -139,9 +156,6 @@ void ips_bringup_verify(struct ips_bringup *b)
         return;
     if (bad)
         fail_probe(b, bad);
-    if (b->meeting.outcome != IPS_BRINGUP_PENDING)
-        return; /* declined */
-    if (!b->host)
-        ips_bringup_offer(b, link_class(b));
-    ips_bringup_advance(b, b->host ? IPS_RECORD_HOST_PROBED : IPS_RECORD_PROBED, CHOOSE);
+    if (b->meeting.outcome == IPS_BRINGUP_PENDING) /* else declined */
+        pass(b);
 }

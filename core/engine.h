@@ -51,6 +51,14 @@ struct ips_planner {
     const void *context;
 };
 
+struct ips_gpu_name {
+    char bus_id[32];
+    struct gpu_uuid uuid;
+};
+
+/* What was measured of links before. */
+enum ips_recalled { IPS_RECALLS_NOTHING, IPS_RECALLS_SOUND, IPS_RECALLS_BROKEN };
+
 /* What one rank brings to the rendezvous. All pointers are copied from. */
 struct ips_bringup_config {
     const void *key; /* the same on all ranks, and different for every communicator */
@@ -68,6 +76,12 @@ struct ips_bringup_config {
     int can_verify; /* if all ranks can */
     enum ips_transport transport; /* rank 0's is used by all */
     struct ips_planner planner;   /* likewise rank 0's plan */
+    /* What is known of the links between these GPUs, some of which may be the same: asked of
+     * rank 0, once, from ips_bringup_poll, before anything of a peer is mapped. One is broken:
+     * no link is used, for the reason in ret_reason[IPS_REASON_BYTES]. All are sound: they
+     * are not probed again. NULL: nothing is known. */
+    enum ips_recalled (*recall)(const struct ips_gpu_name *gpus, unsigned count,
+                                char *ret_reason);
 };
 
 /* What the ranks have agreed on, alike unless said otherwise. */

@@ -76,6 +76,7 @@ struct ips_record {
     char refusal[IPS_REASON_BYTES]; /* why, with `refused` */
 
     /* From IPS_RECORD_EXPORTED on, if not refused. */
+    uint32_t sound; /* atomic; rank 0's: 1, the links are known to be, and are not probed */
     uint64_t mailbox; /* address, meaningful in its own process */
     struct gpu_ipc_handle handle;
 

@@ -13,6 +13,9 @@ int ips_token_copy(const struct ips_token *word, char *ret, size_t room)
 {
     if (word->length >= room)
         return 0;
+    for (size_t i = 0; i < word->length; i++)
+        if (word->at[i] <= ' ' || word->at[i] > '~')
+            return 0;
     memcpy(ret, word->at, word->length);
     ret[word->length] = 0;
     return 1;

@@ -19,7 +19,7 @@ struct ips_token {
 unsigned ips_tokens_next(const char **at, const char *end, struct ips_token *ret_tokens);
 
 int ips_token_is(const struct ips_token *word, const char *text);
-/* Into ret[room], terminated. Whether it fits. */
+/* Into ret[room], terminated. Whether it fits, and is printable: people get to see it. */
 int ips_token_copy(const struct ips_token *word, char *ret, size_t room);
 /* A whole number of digits alone; "12" or "12.5", with a point. Whether it is one, and
  * (its whole part) is at most `most`. */

@@ -263,11 +263,36 @@ void ips_verdict_text(const struct ips_verdicts *verdicts,
              row->turn == IPS_LINK_RING ? ", while all of the ring do" : "");
 }
 
-uint64_t ips_verdicts_hash(const void *bytes, size_t count)
+/* The first word that looks like a version, "580.82.07". Whether there is one. */
+static int find_version(const char *text, char *ret, size_t room)
 {
-    const unsigned char *byte = bytes;
-    uint64_t hash = 0xcbf29ce484222325ull;
+    for (const char *at = text; *at && *at != '\n'; at += strspn(at, " \t")) {
+        const struct ips_token word = {at, strcspn(at, " \t\n")};
+        if (*at >= '0' && *at <= '9' && memchr(at, '.', word.length))
+            return ips_token_copy(&word, ret, room);
+        at += word.length;
+    }
+    return 0;
+}
+
+/* FNV-1a. */
+static uint64_t hash(const char *text, size_t count)
+{
+    uint64_t sum = 0xcbf29ce484222325ull;
     for (size_t i = 0; i < count; i++)
-        hash = (hash ^ byte[i]) * 0x100000001b3ull;
-    return hash;
+        sum = (sum ^ (unsigned char)text[i]) * 0x100000001b3ull;
+    return sum;
+}
+
+void ips_verdicts_describe(const char *driver, int cuda_version, const char *boot,
+                           const char *cmdline, struct ips_verdicts_machine *ret)
+{
+    const char *at = boot;
+    struct ips_token word[IPS_LINE_TOKENS];
+    memset(ret, 0, sizeof *ret);
+    if (!find_version(driver, ret->driver, sizeof ret->driver) && cuda_version)
+        snprintf(ret->driver, sizeof ret->driver, "cuda-%d", cuda_version);
+    if (ips_tokens_next(&at, boot + strcspn(boot, "\n"), word))
+        ips_token_copy(&word[0], ret->boot, sizeof ret->boot);
+    ret->cmdline = hash(cmdline, strcspn(cmdline, "\n"));
 }

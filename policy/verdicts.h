@@ -78,6 +78,11 @@ struct ips_verdicts {
 int ips_verdicts_parse(const char *text, size_t bytes, struct ips_verdicts *ret,
                        char *ret_reason);
 
+/* Texts of /proc: driver/nvidia/version ("": there is none, then CUDA's version stands
+ * for it, or nothing where that is 0), sys/kernel/random/boot_id, cmdline. */
+void ips_verdicts_describe(const char *driver, int cuda_version, const char *boot,
+                           const char *cmdline, struct ips_verdicts_machine *ret);
+
 /* Why it says nothing of this machine as it is now, or NULL. An empty driver is not
  * compared: then it is not known here. Static text. */
 const char *ips_verdicts_stale(const struct ips_verdicts *verdicts,
@@ -98,8 +103,5 @@ int ips_verdict_broken(const struct ips_verdict_row *row);
 /* "stores of GPU 0000:01:00.0 to GPU 0000:02:00.0 are lost (drops)". */
 void ips_verdict_text(const struct ips_verdicts *verdicts,
                       const struct ips_verdict_row *row, char *ret, size_t room);
-
-/* FNV-1a. */
-uint64_t ips_verdicts_hash(const void *bytes, size_t count);
 
 #endif

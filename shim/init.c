@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "shim/group.h"
 #include "shim/late.h"
+#include "shim/measured.h"
 #include "shim/plan.h"
 #include "shim/settings.h"
 #include "shim/settle.h"
@@ -59,6 +60,7 @@ void ips_init_prepare(struct ips_init *init, ncclComm_t *where, int nranks, int 
         .can_verify = blocking,
         .transport = (enum ips_transport)settings->transport,
         .planner = ips_plan_planner(&settings->policy),
+        .recall = ips_measured_recall,
     };
     char reason[IPS_REASON_BYTES] = "";
     init->bringup = ips_bringup_create(&config, reason);

@@ -41,6 +41,12 @@ const struct ips_setting ips_settings_table[] = {
      "File that `ipcshim tune` has written, which rank 0 reads when it makes a communicator; "
      "one of another machine, driver or version is ignored. Not set: ipcshim/tune in "
      "$XDG_CACHE_HOME or ~/.cache. none: nothing is read."},
+    {"IPCSHIM_VERDICT_FILE", TEXT, MEMBER(verdict_file), 0, 0, NULL, 0,
+     "File that `ipcshim doctor --probe` has written, which rank 0 reads when it makes a "
+     "communicator: a link that failed there is not used, and links that are all sound are not "
+     "probed again. One of another start of the machine, driver or kernel command line is "
+     "ignored. Not set: ipcshim/links in $XDG_CACHE_HOME or ~/.cache, or else "
+     IPS_VERDICT_PLACE ". none: nothing is read."},
     {"IPCSHIM_LINKS", CHOICE, MEMBER(links_any), 0, 0, "pcie|any", 0,
      "pcie: the engine uses peer-to-peer only where NVML says that the GPUs have no NVLink "
      "and that peer access is in order, and leaves GPUs with NVLink to NCCL unless host "
@@ -302,6 +308,8 @@ static void read_own(void)
         own.nccl_lib = strdup(own.nccl_lib);
     if (own.tune_file)
         own.tune_file = strdup(own.tune_file);
+    if (own.verdict_file)
+        own.verdict_file = strdup(own.verdict_file);
     errno = saved;
 }
 
@@ -329,7 +337,8 @@ const char *ips_settings_nccl_lib(void)
     return variable("IPCSHIM_NCCL_LIB");
 }
 
-int ips_settings_tune_file(const char *named, char *ret, size_t room)
+/* `named`, or this user's file of that name. 0, or -1. */
+static int place_of(const char *named, const char *name, char *ret, size_t room)
 {
     const char *cache = variable("XDG_CACHE_HOME"), *home = variable("HOME");
     int length;
@@ -338,12 +347,24 @@ int ips_settings_tune_file(const char *named, char *ret, size_t room)
     if (named)
         length = snprintf(ret, room, "%s", named);
     else if (cache && cache[0] == '/') /* a relative one is to be ignored, its standard says */
-        length = snprintf(ret, room, "%s/ipcshim/tune", cache);
+        length = snprintf(ret, room, "%s/ipcshim/%s", cache, name);
     else if (home && home[0] == '/')
-        length = snprintf(ret, room, "%s/.cache/ipcshim/tune", home);
+        length = snprintf(ret, room, "%s/.cache/ipcshim/%s", home, name);
     else
         return -1;
     return length > 0 && (size_t)length < room ? 0 : -1;
+}
+
+int ips_settings_tune_file(const char *named, char *ret, size_t room)
+{
+    return place_of(named, "tune", ret, room);
+}
+
+int ips_settings_verdict_file(const char *named, int turn, char *ret, size_t room)
+{
+    if (turn == 0)
+        return place_of(named, "links", ret, room);
+    return named ? -1 : place_of(IPS_VERDICT_PLACE, NULL, ret, room);
 }
 
 int ips_settings_hook_dlsym(void)

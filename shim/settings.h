@@ -23,6 +23,7 @@ struct ips_settings {
     const char *trace;                 /* NULL: none; may hold %p and %r */
     const char *nccl_lib;              /* NULL: search */
     const char *tune_file;             /* NULL: the usual place; "none" */
+    const char *verdict_file;          /* likewise */
     int32_t hook_dlsym;                /* 0, 1 */
     struct ips_policy_settings policy; /* agreed between the ranks: rank 0's. The last */
 };
@@ -60,6 +61,12 @@ const char *ips_settings_nccl_lib(void);
 /* Where the file of `ipcshim tune` lies: `named` (of struct ips_settings), or the usual place
  * for NULL. 0, or -1 when none is to be read or there is no such place. */
 int ips_settings_tune_file(const char *named, char *ret, size_t room);
+
+/* Where the file of `ipcshim doctor --probe` may lie: `named` alone, or for NULL, by `turn`,
+ * this user's (0) and the machine's (1). 0, or -1 when there is no such place. */
+int ips_settings_verdict_file(const char *named, int turn, char *ret, size_t room);
+#define IPS_VERDICT_PLACES 2
+#define IPS_VERDICT_PLACE "/var/cache/ipcshim/links" /* the machine's: root writes it */
 
 /* IPCSHIM_HOOK_DLSYM as it is now. Cheap: asked at look-ups. */
 int ips_settings_hook_dlsym(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzzes the file of `ipcshim doctor --probe`. Whatever it holds, rows that are found are in
- * range, a pair has one answer, and what is refused has a reason. */
+/* Fuzzes the file of `ipcshim doctor --probe`. Whatever it holds, rows that are found are
+ * in range, a pair has one answer, and what is refused has a reason. */
 #include "policy/verdicts.h"
 #include "tests/fuzz/fuzz.h"
 

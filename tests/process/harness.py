@@ -39,10 +39,11 @@ class Skip(Exception):
 
 def clean_environment():
     """Of this process, less what would change a test; the engine takes more than by default,
-    so that there is something to test, and no table that this user may have."""
+    so that there is something to test, and no table or verdict that this user may have."""
     kept = {name: value for name, value in os.environ.items()
             if not re.match(r"IPCSHIM_|NCCL_|SIMGPU_|SIMNCCL_|LD_PRELOAD|IPS_SHM_", name)}
-    return dict(kept, IPCSHIM_MAX_BYTES="256K", IPCSHIM_TUNE_FILE="none")
+    return dict(kept, IPCSHIM_MAX_BYTES="256K", IPCSHIM_TUNE_FILE="none",
+                IPCSHIM_VERDICT_FILE="none")
 
 
 def private_shm():

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of `ipcshim doctor --probe`: what is read from a sound one, which are refused, and
- * what is said of a pair. */
+/* The file of `ipcshim doctor --probe`: what is read from a sound one, which are refused,
+ * and what is said of a pair. */
 #include <string.h>
 
 #include "policy/verdicts.h"
 #include "tests/unit/check.h"
 
-#define HEAD                                                                               \
-    "# Written by a test\nformat = 1\nmade = 2026-11-30T12:00:00Z\n"                       \
+#define HEAD                                                         \
+    "# Written by a test\nformat = 1\nmade = 2026-11-30T12:00:00Z\n" \
     "driver = 580.82.07\nboot = 924db28c-2479\ncmdline = 00ff00ff00ff00ff\n"
-#define GPUS                                                                               \
-    "gpu = 0000:01:00.0 GPU-1 a name\ngpu = 0000:0A:00.0 GPU-2\ngpu = 0001:01:00.0 GPU-3\n"
+#define GPUS                                                                         \
+    "gpu = 0000:01:00.0 GPU-1 a name\ngpu = 0000:0A:00.0 GPU-2\ngpu = 0001:01:00.0 " \
+    "GPU-3\n"
 #define BRIDGES "acs = 0000:00:01.0 001d\nacs = 0000:00:02.0 unknown\n"
-#define ROWS                                                                               \
-    "0000:01:00.0 0000:0A:00.0 alone store ok 24.5\n"                                      \
-    "0000:01:00.0 0000:0A:00.0 alone load ok 12 # as measured\n"                           \
-    "0000:01:00.0 0000:0A:00.0 alone copy ok 24\n"                                         \
-    "0000:0A:00.0 0000:01:00.0 alone store ok 24\n"                                        \
-    "0000:0A:00.0 0000:01:00.0 alone load ok 24\n"                                         \
-    "0000:0A:00.0 0000:01:00.0 alone copy ok 24\n"                                         \
-    "0000:0A:00.0 0000:01:00.0 ring store corrupts -\n"                                    \
-    "0001:01:00.0 0000:01:00.0 alone store unsupported -\n"                                \
+#define ROWS                                                     \
+    "0000:01:00.0 0000:0A:00.0 alone store ok 24.5\n"            \
+    "0000:01:00.0 0000:0A:00.0 alone load ok 12 # as measured\n" \
+    "0000:01:00.0 0000:0A:00.0 alone copy ok 24\n"               \
+    "0000:0A:00.0 0000:01:00.0 alone store ok 24\n"              \
+    "0000:0A:00.0 0000:01:00.0 alone load ok 24\n"               \
+    "0000:0A:00.0 0000:01:00.0 alone copy ok 24\n"               \
+    "0000:0A:00.0 0000:01:00.0 ring store corrupts -\n"          \
+    "0001:01:00.0 0000:01:00.0 alone store unsupported -\n"      \
     "0001:01:00.0 host alone load drops -\n"
 
 static struct ips_verdicts v;
@@ -52,8 +53,8 @@ static void sound(void)
                         "(corrupts, while all of the ring do)"),
           "%s", text);
     ips_verdict_text(&v, &v.row[8], text, sizeof text);
-    CHECK(!strcmp(text, "loads of GPU 0001:01:00.0 from host memory are lost (drops)"), "%s",
-          text);
+    CHECK(!strcmp(text, "loads of GPU 0001:01:00.0 from host memory are lost (drops)"),
+          "%s", text);
 }
 
 static void stale(void)
@@ -101,12 +102,15 @@ static void refused(void)
         HEAD GPUS "0000:01:00.0 0000:01:00.0 alone store ok 1\n",
         HEAD GPUS "0000:01:00.0 0000:02:00.0 alone store ok 1\n",
         HEAD GPUS "host 0000:01:00.0 alone store ok 1\n",
-        HEAD GPUS "0000:01:00.0 host alone store ok 1\n0000:01:00.0 host alone store ok 1\n",
+        HEAD GPUS
+        "0000:01:00.0 host alone store ok 1\n0000:01:00.0 host alone store ok 1\n",
         HEAD "gpu = 0000:01:00.0 GPU-1-and-so-on-and-so-on-and-so-on-and-so-on-and\n",
         HEAD "gpu = 0000:01:00.0\n",
         "format = 1\ndriver = 5\nboot = 9\ngpu = 0000:01:00.0 GPU-1\n",
         "format = 1\ndriver = 5\ncmdline = 9\ngpu = 0000:01:00.0 GPU-1\n",
         "format = 1\nboot = 5\ncmdline = 9\ngpu = 0000:01:00.0 GPU-1\n",
+        HEAD "made = \033[31m\n" GPUS,
+        HEAD "gpu = 0000:01:00.0 GPU-\303\251\n",
         HEAD "boot = 1 2\n" GPUS,
         HEAD "cmdline = 123456789abcdef01\n" GPUS,
     };
@@ -125,8 +129,22 @@ static void names(void)
     }
     CHECK(!ips_link_kind_name(IPS_LINK_KINDS) && !ips_link_kind_name(-1));
     CHECK(!ips_link_turn_name(IPS_LINK_TURNS) && !ips_link_method_name(IPS_LINK_METHODS));
-    CHECK(ips_verdicts_hash("", 0) == 0xcbf29ce484222325ull);
-    CHECK(ips_verdicts_hash("a", 1) == 0xaf63dc4c8601ec8cull); /* its authors' test vector */
+}
+
+static void described(void)
+{
+    struct ips_verdicts_machine m;
+    ips_verdicts_describe(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.82.07  "
+        "Release Build\nGCC version: gcc 13.2.0",
+        13000, "924d-2479\n", "a\n", &m);
+    CHECK(!strcmp(m.driver, "580.82.07") && !strcmp(m.boot, "924d-2479"), "%s", m.driver);
+    CHECK(m.cmdline == 0xaf63dc4c8601ec8cull); /* FNV-1a's own test vector of "a" */
+    ips_verdicts_describe("", 13000, "", "", &m);
+    CHECK(!strcmp(m.driver, "cuda-13000") && !*m.boot &&
+          m.cmdline == 0xcbf29ce484222325ull);
+    ips_verdicts_describe("\n1.2", 0, "\n5", "a", &m);
+    CHECK(!*m.driver && !*m.boot, "%s %s", m.driver, m.boot);
 }
 
 int main(void)
@@ -135,5 +153,6 @@ int main(void)
     stale();
     refused();
     names();
+    described();
     return check_result();
 }

@@ -1,27 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ipcshim doctor: what on this machine, or a copy of its /sys and /proc, makes AllReduce
- * slow or wrong, and the fix for each. Reads only; needs no GPU and no root. */
+ * slow or wrong, and the fix for each. Reads only, and needs no GPU and no root, but for
+ * --probe. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/settings.h"
 #include "tools/doctor.h"
 #include "tools/doctor_tree.h"
+#include "tools/links.h"
+#include "tools/place.h"
 #include "tools/tool.h"
 
 static const char help[] =
-    "usage: ipcshim doctor [--watch SECONDS] [--root DIR] [--json]\n\n"
+    "usage: ipcshim doctor [--watch SECONDS] [--root DIR] [--json]\n"
+    "       ipcshim doctor --probe [--output FILE] [--device gpu|sim] [--json]\n\n"
     "Looks for what makes AllReduce slow or wrong: narrow links and uplinks, errors of\n"
     "links, ACS and IOMMU, driver settings, shared memory, limits, the environment. It\n"
     "names the bus id and the fix of each finding, and what it could not see (root sees\n"
-    "more). It only reads. docs/doctor.md lists the findings.\n\n"
+    "more). It only reads, but with --probe. docs/doctor.md lists the findings.\n\n"
     "  --watch SECONDS  read the error counters twice, and say what grew\n"
     "  --root DIR       look at DIR/sys and DIR/proc, a copy of another machine's\n"
-    "  --json           one JSON object on stdout\n\n"
+    "  --json           one JSON object on stdout\n"
+    "  --probe          first measure what each GPU does to the memory of each other one,\n"
+    "                   and of the host: stores, loads, copies, each pair alone and all of\n"
+    "                   the ring at once, with the data checked. Takes seconds, in which\n"
+    "                   nothing else should run on the GPUs. A communicator does not use\n"
+    "                   links that failed, nor probe again those that passed\n"
+    "  --output FILE    where that is kept (default: IPCSHIM_VERDICT_FILE, else for root\n"
+    "                   " IPS_VERDICT_PLACE ", which serves all users, and for others\n"
+    "                   ipcshim/links in $XDG_CACHE_HOME or ~/.cache)\n"
+    "  --device D       gpu (default), or sim: the CPU stand-in, and no file by default\n\n"
     "Exit status: 0 healthy, or notes only; 1 warnings; 2 faults, or asked wrongly.\n";
 
 const struct doctor_check doctor_checks[] = {
@@ -33,6 +48,7 @@ const struct doctor_check doctor_checks[] = {
      doctor_check_aer},
     {"aer-growth", "--watch", doctor_check_growth},
     {"acs", "root, who reads the whole PCI configuration space", doctor_check_acs},
+    {"links", "--probe", doctor_check_verdicts},
     {"iommu", "the device's iommu_group and its type, or /sys/class/iommu",
      doctor_check_iommu},
     {"ordering", "/proc/driver/nvidia/params", doctor_check_ordering},
@@ -50,8 +66,10 @@ const size_t doctor_nchecks = sizeof doctor_checks / sizeof doctor_checks[0];
 
 struct options {
     const char *root; /* NULL: this machine */
+    const char *output;
     uint64_t watch_s;
-    int json, help;
+    int json, help, probe;
+    int device; /* enum place_device */
 };
 
 /* 0, or the exit status. */
@@ -60,6 +78,9 @@ static int read_options(int argc, char **argv, struct options *ret)
     static const struct option known[] = {{"root", required_argument, NULL, 'r'},
                                           {"watch", required_argument, NULL, 'w'},
                                           {"json", no_argument, NULL, 'j'},
+                                          {"probe", no_argument, NULL, 'p'},
+                                          {"output", required_argument, NULL, 'o'},
+                                          {"device", required_argument, NULL, 'd'},
                                           {"help", no_argument, NULL, 'h'},
                                           {0}};
     int option;
@@ -71,6 +92,14 @@ static int read_options(int argc, char **argv, struct options *ret)
             ret->json = 1;
         else if (option == 'h')
             ret->help = 1;
+        else if (option == 'p')
+            ret->probe = 1;
+        else if (option == 'o')
+            ret->output = optarg;
+        else if (option == 'd' && (ret->device = place_parse_device(optarg)) > PLACE_AUTO)
+            continue;
+        else if (option == 'd')
+            return tool_fail("doctor: --device takes gpu or sim, not \"%s\"", optarg);
         else if (option != 'w')
             return tool_fail("doctor: \"%s\" is not an option, or lacks its value",
                              argv[optind - 1]);
@@ -78,8 +107,13 @@ static int read_options(int argc, char **argv, struct options *ret)
             return tool_fail("doctor: --watch takes 1 to 86400 seconds, not \"%s\"",
                              optarg);
     }
-    return optind == argc ? 0
-                          : tool_fail("doctor: \"%s\" is not an option", argv[optind]);
+    if (optind < argc)
+        return tool_fail("doctor: \"%s\" is not an option", argv[optind]);
+    if (ret->probe && ret->root)
+        return tool_fail("doctor: --probe measures this machine, not a copy of another");
+    if (!ret->probe && (ret->output || ret->device))
+        return tool_fail("doctor: --output and --device go with --probe");
+    return 0;
 }
 
 static void look(struct doctor_view *view, unsigned watch_s)
@@ -99,11 +133,58 @@ static void look(struct doctor_view *view, unsigned watch_s)
     doctor_look_grown(view);
 }
 
+/* Where the file goes. 0; -1: nowhere, which was told. */
+static int choose_path(const struct options *options, int simulated, char *ret_path)
+{
+    const char *named = options->output ? options->output : ips_settings()->verdict_file;
+    if (!named && simulated)
+        return -1; /* of no machine */
+    if (!named && !geteuid())
+        named = IPS_VERDICT_PLACE;
+    if (!ips_settings_verdict_file(named, 0, ret_path, PATH_MAX))
+        return 0;
+    tool_fail("doctor: no place for what was measured: give --output");
+    return -1;
+}
+
+/* The file is of use only where it can be told apart from that of another start. */
+static void keep(const struct options *options, const struct links_page *page,
+                 const struct ips_verdicts *verdicts)
+{
+    char path[PATH_MAX];
+    if (choose_path(options, (int)page->simulated, path))
+        return;
+    if (!*verdicts->machine.boot)
+        tool_fail("doctor: nothing is written: this system shows no boot id "
+                  "(/proc/sys/kernel/random/boot_id)");
+    else if (!links_write(path, verdicts, page) && !options->json)
+        printf("written to %s\n\n", path);
+}
+
+static int probe(struct doctor_view *view, const struct options *options)
+{
+    static struct ips_verdicts verdicts;
+    struct links_page *page;
+    if (place_choose_device(options->device ? options->device : PLACE_GPU, 8) < 0 ||
+        links_probe(&page))
+        return -1;
+    links_collect(page, &verdicts);
+    doctor_describe(view, page->cuda, &verdicts.machine);
+    doctor_note_acs(view, &verdicts);
+    if (!options->json)
+        links_print(page, &verdicts);
+    keep(options, page, &verdicts);
+    view->probed = &verdicts;
+    return 0;
+}
+
 static int examine(struct doctor_view *view, const struct options *options)
 {
     static const int status[] = {0, 0, 1, 2}; /* by severity */
     struct doctor_report report = {0};
     look(view, (unsigned)options->watch_s);
+    if (options->probe && probe(view, options))
+        return TOOL_USAGE;
     for (size_t i = 0; i < doctor_nchecks; i++) {
         report.check = &doctor_checks[i];
         report.check->judge(&report, view);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tools/fleet.h"
+#include "tools/links.h"
 #include "tools/place.h"
 #include "tools/tool.h"
 
@@ -17,7 +18,8 @@ static const char help[] =
     "usage: ipcshim run [--ranks N] [--device auto|gpu|sim] -- PROGRAM [ARGUMENTS]\n\n"
     "Runs PROGRAM with libipcshim.so in front of NCCL: sets LD_PRELOAD, and the variables\n"
     "with which vLLM, SGLang and FastVideo find NCCL by path. Where there is no GPU, the\n"
-    "CPU stand-in is put in place of CUDA and NCCL.\n\n"
+    "CPU stand-in is put in place of CUDA and NCCL. Where `ipcshim doctor --probe` has\n"
+    "found a pair of the GPUs broken, NCCL_P2P_DISABLE=1 is set, unless the variable is.\n\n"
     "  --ranks N    start N copies, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE "
     "and,\n"
     "               unless set, MASTER_ADDR and MASTER_PORT; when one fails the others "
@@ -106,7 +108,10 @@ int cmd_run(int argc, char **argv)
     }
     if (optind >= argc)
         return tool_fail("run: no program given: ipcshim run [OPTIONS] -- PROGRAM");
-    if (place_choose_device(device, ranks ? (unsigned)ranks : 8) < 0 || place_preload())
+    if (place_choose_device(device, ranks ? (unsigned)ranks : 8) < 0)
+        return TOOL_USAGE;
+    links_veto();
+    if (place_preload())
         return TOOL_USAGE;
     if (ranks)
         return run_ranks((unsigned)ranks, argv + optind);

@@ -70,6 +70,8 @@ void doctor_check_growth(struct doctor_report *report, const struct doctor_view 
 void doctor_check_acs(struct doctor_report *report, const struct doctor_view *view);
 void doctor_check_iommu(struct doctor_report *report, const struct doctor_view *view);
 void doctor_check_ordering(struct doctor_report *report, const struct doctor_view *view);
+/* doctor_verdicts.c */
+void doctor_check_verdicts(struct doctor_report *report, const struct doctor_view *view);
 /* doctor_system.c */
 void doctor_check_virtual(struct doctor_report *report, const struct doctor_view *view);
 void doctor_check_driver(struct doctor_report *report, const struct doctor_view *view);

@@ -21,8 +21,7 @@ static void mark_side(const struct ips_topology *t, unsigned gpu, unsigned other
     }
 }
 
-/* The bridges that a peer request enters from below, over all pairs of GPUs. */
-static void mark_between(const struct ips_topology *t, unsigned char *marks)
+void doctor_mark_between(const struct ips_topology *t, unsigned char *marks)
 {
     for (unsigned a = 0; a < t->gpus; a++)
         for (unsigned b = 0; b < t->gpus; b++)
@@ -93,7 +92,7 @@ void doctor_check_acs(struct doctor_report *report, const struct doctor_view *vi
 {
     const struct ips_topology *t = &view->topology;
     unsigned char between[DOCTOR_DEVICES] = {0};
-    mark_between(t, between);
+    doctor_mark_between(t, between);
     for (int at = IPS_TOPO_GPUS; at < IPS_TOPO_GPUS + (int)t->bridges; at++) {
         char own[IPS_ADDRESS_BYTES];
         if (!between[at])

@@ -8,14 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/pci_config.h"
 #include "tools/doctor_tree.h"
 #include "tools/doctor_view.h"
 
-#define CONFIG_BYTES 4096
-#define CONFIG_HEADER 64    /* what a reader who is not root gets */
-#define CONFIG_EXTENDED 256 /* where the extended capabilities begin */
-#define CAPABILITY_EXPRESS 0x10
-#define EXTENDED_ACS 0x0d
+#define CONFIG_HEADER 64 /* what a reader who is not root gets */
 #define PATH_ROOM (PATH_MAX + 64)
 
 static ssize_t attribute(const struct doctor_view *view, const char *directory,
@@ -83,57 +80,21 @@ static void look_aer(const struct doctor_view *view, const char *directory,
     }
 }
 
-static unsigned word(const unsigned char *config, unsigned at)
-{
-    return config[at] | (unsigned)config[at + 1] << 8;
-}
-
-/* Where the PCI Express capability is; 0: nowhere, -1: not seen. */
-static int find_express(const unsigned char *config, size_t bytes)
-{
-    if (!(word(config, 0x06) & 0x10)) /* status: there is no list */
-        return 0;
-    unsigned at = config[0x34] & 0xfcu;
-    for (unsigned steps = 0; at >= CONFIG_HEADER && steps < 48; steps++) {
-        if (at + 12 > bytes || at + 12 > CONFIG_EXTENDED)
-            return -1;
-        if (config[at] == CAPABILITY_EXPRESS)
-            return (int)at;
-        at = config[at + 1] & 0xfcu;
-    }
-    return at ? -1 : 0; /* a list that has no end */
-}
-
-/* The ACS control register; 0: the device has none, -1: not seen. */
-static int find_acs(const unsigned char *config, size_t bytes)
-{
-    unsigned at = CONFIG_EXTENDED;
-    for (unsigned steps = 0; at >= CONFIG_EXTENDED && steps < 1024; steps++) {
-        if (at + 8 > bytes)
-            return -1;
-        unsigned id = word(config, at), rest = word(config, at + 2);
-        if (id == EXTENDED_ACS)
-            return (int)word(config, at + 6);
-        at = rest >> 4 & 0xffcu;
-    }
-    return at ? -1 : 0;
-}
-
 static void look_config(const struct doctor_view *view, const char *directory,
                         struct doctor_pci *pci)
 {
-    unsigned char config[CONFIG_BYTES];
+    unsigned char config[IPS_PCI_CONFIG_BYTES];
     char path[PATH_ROOM];
     snprintf(path, sizeof path, "%s/config", directory);
     ssize_t bytes = doctor_tree_bytes(view->root, path, config, sizeof config);
     pci->acs = pci->device_control = -1;
     /* All ones: the device does not answer. */
-    if (bytes < CONFIG_HEADER || word(config, 0) == 0xffff)
+    if (bytes < CONFIG_HEADER || ips_pci_word(config, 0) == 0xffff)
         return;
-    int express = find_express(config, (size_t)bytes);
+    int express = ips_pci_express(config, (size_t)bytes);
     if (express > 0)
-        pci->device_control = (int)word(config, (unsigned)express + 8);
-    pci->acs = express ? find_acs(config, (size_t)bytes) : 0;
+        pci->device_control = (int)ips_pci_word(config, (unsigned)express + 8);
+    pci->acs = ips_pci_acs(config, (size_t)bytes);
 }
 
 /* "0x... 0x... 0x...": first and last address, and flags. 0: nothing is there. */

@@ -85,6 +85,28 @@ static void json_machine(const struct doctor_view *view)
         printf(", \"shm_bytes\": null},\n");
 }
 
+/* What was measured just now. */
+static void json_links(const struct ips_verdicts *v)
+{
+    if (!v)
+        return;
+    printf(",\n \"links\": [");
+    for (unsigned i = 0; i < v->rows; i++) {
+        const struct ips_verdict_row *row = &v->row[i];
+        printf("%s", i ? ",\n  {" : "\n  {");
+        key("from", v->gpu[row->from][0], 1);
+        key("to", row->to == IPS_VERDICTS_HOST ? "host" : v->gpu[row->to][0], 0);
+        key("turn", ips_link_turn_name((int)row->turn), 0);
+        key("method", ips_link_method_name((int)row->method), 0);
+        key("verdict", ips_link_kind_name((int)row->kind), 0);
+        if (row->gbps > 0)
+            printf(", \"gbps\": %.3f}", row->gbps);
+        else
+            printf(", \"gbps\": null}");
+    }
+    printf("]");
+}
+
 static void print_json(const struct doctor_report *report, const struct doctor_view *view)
 {
     enum doctor_severity worst = doctor_worst(report, NULL);
@@ -120,7 +142,9 @@ static void print_json(const struct doctor_report *report, const struct doctor_v
         key("text", report->unseen[i].text, 0);
         printf("}");
     }
-    printf("]}\n");
+    printf("]");
+    json_links(view->probed);
+    printf("}\n");
 }
 
 static void print_machine(const struct doctor_view *view)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "core/topology.h"
+#include "policy/verdicts.h"
 
 #define DOCTOR_DEVICES (IPS_TOPO_GPUS + IPS_TOPO_BRIDGES)
 #define DOCTOR_WORDS 128
@@ -76,6 +77,7 @@ struct doctor_view {
     struct ips_topology topology;
     struct doctor_pci pci[DOCTOR_DEVICES]; /* by index of topology.device */
     struct doctor_host host;
+    const struct ips_verdicts *probed; /* what was measured just now; NULL: nothing was */
 };
 
 /* doctor_pci.c, doctor_host.c */
@@ -94,6 +96,14 @@ uint64_t doctor_gpus_below(const struct ips_topology *t, int at);
 unsigned doctor_bits(uint64_t bits);
 /* Whether a GPU is NVIDIA's, or may be. */
 int doctor_has_nvidia(const struct ips_topology *t);
+/* doctor_acs.c: marks, in marks[DOCTOR_DEVICES], the bridges that a peer request enters from
+ * below, over all pairs of GPUs. */
+void doctor_mark_between(const struct ips_topology *t, unsigned char *marks);
+/* doctor_verdicts.c: the machine as a file of verdicts says it, and into that file the ACS
+ * control of the bridges between the GPUs. */
+void doctor_describe(const struct doctor_view *view, int cuda_version,
+                     struct ips_verdicts_machine *ret);
+void doctor_note_acs(const struct doctor_view *view, struct ips_verdicts *ret);
 /* How the IOMMU treats the device: by its group, else by the kernel's options. */
 enum doctor_iommu doctor_iommu_of(const struct doctor_view *view, int at);
 

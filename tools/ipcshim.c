@@ -22,6 +22,8 @@ static const struct {
     {"tune-rank", cmd_tune_rank, NULL},
     {"bench-host-rank", cmd_bench_host_rank, NULL},
     {"devices", cmd_devices, NULL},
+    {"links-child", cmd_links_child, NULL},
+    {"links-veto", cmd_links_veto, NULL},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 

@@ -4,10 +4,13 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "policy/policy.h"
 
@@ -20,6 +23,44 @@ int tool_fail(const char *format, ...)
     fputc('\n', stderr);
     va_end(args);
     return TOOL_USAGE;
+}
+
+/* The directories above the file, as far as they are missing. */
+static void make_directories(const char *path, unsigned mode)
+{
+    char directory[PATH_MAX];
+    snprintf(directory, sizeof directory, "%s", path);
+    for (char *at = directory + 1; (at = strchr(at, '/')) != NULL; at++) {
+        *at = 0;
+        if (!mkdir(directory, mode))
+            chmod(directory, mode); /* whatever the umask */
+        *at = '/';
+    }
+}
+
+FILE *tool_create(const char *path, unsigned mode, char *ret_temporary, size_t room)
+{
+    const int length = snprintf(ret_temporary, room, "%s.%d", path, (int)getpid());
+    FILE *out = NULL;
+    make_directories(path, mode);
+    if (length > 0 && (size_t)length < room) {
+        unlink(ret_temporary);
+        out = fopen(ret_temporary, "wxe");
+    }
+    if (!out)
+        tool_fail("cannot write %s: %s", path, strerror(errno));
+    return out;
+}
+
+int tool_commit(FILE *out, const char *path, const char *temporary)
+{
+    int failed = ferror(out) || fchmod(fileno(out), 0644);
+    failed |= fclose(out) != 0;
+    if (!failed && !rename(temporary, path))
+        return 0;
+    tool_fail("cannot write %s: %s", path, strerror(errno));
+    unlink(temporary);
+    return -1;
 }
 
 /* Levenshtein, words of up to 31 characters. */

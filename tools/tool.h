@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define TOOL_FAILED 1
 #define TOOL_USAGE 2
@@ -16,6 +17,8 @@ int cmd_bench(int argc, char **argv);
 int cmd_bench_rank(int argc, char **argv); /* hidden: one rank of a bench */
 int cmd_bench_host_rank(int argc, char **argv); /* hidden: likewise, with --host */
 int cmd_devices(int argc, char **argv);    /* hidden: what there is to run on */
+int cmd_links_child(int argc, char **argv); /* hidden: measures for doctor --probe */
+int cmd_links_veto(int argc, char **argv);  /* hidden: whether `run` forbids P2P */
 int cmd_policy(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_check(int argc, char **argv);
@@ -26,6 +29,13 @@ int cmd_tune_rank(int argc, char **argv); /* hidden: one rank of it */
 
 /* Prints "ipcshim: MESSAGE" on stderr; returns TOOL_USAGE. */
 int tool_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A file that is to be whole or not there: opened beside its path, below directories that are
+ * made with `mode` as far as they are missing. Its name goes to ret_temporary[room]. NULL
+ * after printing. */
+FILE *tool_create(const char *path, unsigned mode, char *ret_temporary, size_t room);
+/* Closes it, and puts it in its place, for everybody to read. 0, or -1 after printing. */
+int tool_commit(FILE *out, const char *path, const char *temporary);
 
 /* The candidate closest to `word` by edit distance, or NULL when none is close. */
 const char *tool_nearest(const char *word, const char *const *candidates, size_t count);

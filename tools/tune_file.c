@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes the file of `ipcshim tune`: whole or not at all, so that a communicator that is
  * being made never reads half of it. See docs/tuning.md for the format. */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "kernels/names.h"
 #include "kernels/wire.h"
@@ -98,19 +95,6 @@ static void write_kept(FILE *out, const char *path, const struct tune_page *page
     free(old);
 }
 
-/* The directories above the file, as far as they are missing; mode 0700, as the standard
- * for caches has it. */
-static void make_directories(const char *path)
-{
-    char directory[PATH_MAX];
-    snprintf(directory, sizeof directory, "%s", path);
-    for (char *at = directory + 1; (at = strchr(at, '/')) != NULL; at++) {
-        *at = 0;
-        mkdir(directory, 0700);
-        *at = '/';
-    }
-}
-
 /* For whoever keeps policy/model.c: what it would have to say of this machine. */
 static void write_fits(FILE *out, const struct ips_tuned *const *tuned, unsigned count)
 {
@@ -132,28 +116,14 @@ int tune_file_write(const char *path, const struct tune_page *page,
                     const struct ips_tuned *const *tuned, unsigned count, int simulated)
 {
     char temporary[PATH_MAX];
-    const int length =
-        snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
-    FILE *out = NULL;
-    make_directories(path);
-    if (length > 0 && (size_t)length < sizeof temporary) {
-        unlink(temporary);
-        out = fopen(temporary, "wxe");
-    }
-    if (!out) {
-        tool_fail("cannot write %s: %s", path, strerror(errno));
+    /* 0700, as the standard for caches has it. */
+    FILE *out = tool_create(path, 0700, temporary, sizeof temporary);
+    if (!out)
         return -1;
-    }
     write_head(out, page, simulated);
     write_fits(out, tuned, count);
     for (unsigned i = 0; i < count; i++)
         write_table(out, tuned[i]);
     write_kept(out, path, page, tuned, count);
-    int failed = ferror(out) || fchmod(fileno(out), 0644);
-    failed |= fclose(out) != 0;
-    if (!failed && !rename(temporary, path))
-        return 0;
-    tool_fail("cannot write %s: %s", path, strerror(errno));
-    unlink(temporary);
-    return -1;
+    return tool_commit(out, path, temporary);
 }

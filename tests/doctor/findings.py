@@ -27,11 +27,13 @@ ELSEWHERE = {"not-nvidia", "shm-full",  # machines.py; full_shm, where it can
              "preload-relative", "path-missing", "path-not-shim", "path-relative", "nccl-lib"}
 
 
-def expect(box, *found, missed=(), options=()):
+def expect(box, *found, missed=(), options=(), probed=False):
     seen = b.diagnose(SHIM, box.root, *options)
     wanted = set(found)
     SEEN.update(identity for _, identity, _ in found)
     unwatched = {"aer-growth"} if seen.json["machine"]["gpus"] and not options else set()
+    if len(seen.json["machine"]["gpus"]) > 1 and not probed:
+        unwatched.add("links")
     assert seen.found == wanted, f"found {seen.found - wanted}, not {wanted - seen.found}"
     assert seen.missed == set(missed) | unwatched, seen.json["unseen"]
     return seen
@@ -151,7 +153,7 @@ def growth(box, severity="correctable", found="warning"):
     assert (found, "aer-growth", GPU_PORT) in seen.found, seen.found
     assert {subject for _, _, subject in seen.found} == {GPU_PORT}, seen.found
     assert "within 1 s" in seen.of("aer-growth")[0]["text"]
-    assert not seen.missed and seen.json["watched_s"] == 1
+    assert seen.missed == {"links"} and seen.json["watched_s"] == 1
 
 
 def growth_of_fatal(box):
@@ -269,6 +271,44 @@ def iommu_by_options(box):
     (box.sys / "class/iommu/ivhd0").unlink()
     seen = expect(box, ("note", "acs-redirect", SIDE_ROOT))
     assert seen.json["machine"]["iommu"] == "off"
+
+
+# --- what --probe has measured
+OTHER = "0000:0f:00.0"
+
+
+def broken_link(box):
+    box.set_verdicts(f"{GPU} {OTHER} alone store ok 24", f"{GPU} {OTHER} alone load drops -",
+                     f"{GPU} {OTHER} ring copy corrupts - # 3 of 4", f"{OTHER} {GPU} alone load ok 2")
+    (finding,) = expect(box, ("fault", "link-broken", f"{GPU} > {OTHER}"),
+                        probed=True).of("link-broken")
+    assert "lost (drops); 2 of 3" in finding["text"] and "iommu=pt" in finding["fix"], finding
+    box.set_verdicts(f"{OTHER} host alone store late -")
+    expect(box, ("fault", "link-broken", f"{OTHER} > host"), probed=True)
+
+
+def sound_links(box):
+    box.set_verdicts(f"{GPU} {OTHER} alone store ok 24", f"{OTHER} {GPU} alone load unsupported -",
+                     acs=[(GPU_PORT, "0000"), (ROOT, "unknown"), ("0000:77:00.0", "001d")])
+    expect(box, probed=True)
+
+
+def old_verdicts(box):
+    """None of them proves anything: neither that the link is broken."""
+    row = f"{GPU} {OTHER} alone store drops -"
+    path = ("note", "links-old", "/var/cache/ipcshim/links")
+    for why, changed in (("started since", {"boot": "0"}), ("driver", {"driver": "580.82.08"}),
+                         ("command line", {"cmdline": "1"}), ("line 1", {"format": "2"}),
+                         ("GPUs", {"gpu": "0000:fe:00.0 GPU-x"}),
+                         ("ACS", {"acs": [(GPU_PORT, "001d")]})):
+        box.set_verdicts(row, **changed)
+        (finding,) = expect(box, path, probed=True).of("links-old")
+        assert why in finding["text"], finding
+    box.set_verdicts(row)
+    (box.proc / "sys/kernel/random/boot_id").unlink()
+    expect(box, path, probed=True)
+    box.write("var/cache/ipcshim/links", "\x00" * 5000)
+    expect(box, path, probed=True)
 
 
 # --- settings of the GPUs and the driver
@@ -411,7 +451,8 @@ def nothing(box):
 def usage(box):
     for arguments in (["--watch"], ["--watch", "0"], ["--watch", "1e3"], ["--watch", "-1"],
                       ["--root"], ["--root", str(box.root / "none")], ["--json", "x"],
-                      ["--fix"]):
+                      ["--fix"], ["--probe", "--root", "/"], ["--output", "x"],
+                      ["--device", "sim"], ["--probe", "--device", "auto"]):
         done = subprocess.run([SHIM, "doctor", *arguments], capture_output=True, text=True,
                               timeout=60)
         assert done.returncode == 2 and not done.stdout, arguments
@@ -462,7 +503,7 @@ ON_SWITCHES = [healthy, width, width_of_an_idle_gpu, width_of_an_uplink, slot, i
                speed_of_an_uplink, narrow_uplink, slow_root, corrected, uncorrected,
                old_errors, growth, growth_of_fatal, odd_counters, acs_of_a_switch_port,
                acs_above_a_switch, counters_that_restart, acs_beside_the_path, numa,
-               virtual, small_shm, documented]
+               virtual, small_shm, broken_link, sound_links, old_verdicts, documented]
 ON_DIRECT = [healthy, no_links, acs_under_a_translating_iommu, acs_that_passes_through,
              acs_that_only_validates, not_root, odd_config, iommu_by_options,
              relaxed_ordering, small_bar, driver, forced_p2p, covered_shm, little_memory,

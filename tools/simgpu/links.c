@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bad links between different devices: SIMGPU_LINK is KIND or KIND:A>B, or several of them
- * with commas between. What a kernel, a copy or a fill of device A does to memory of device
- * B, by peer access or by IPC, then goes through here, in this process. */
+/* Bad links between different devices: SIMGPU_LINK is KIND or KIND:A>B, or several of
+ * them with commas between. What a kernel, a copy or a fill of device A does to memory of
+ * device B, by peer access or by IPC, then goes through here, in this process. */
 #include "tools/simgpu/sim.h"
 
 #include <pthread.h>
@@ -81,7 +81,8 @@ static char kind_of(int accessor, int owner)
 /* The other device's memory at the address, and what is wrong with the way there. */
 static struct sim_memory *find_locked(const void *address, char *ret_kind)
 {
-    struct sim_memory *m = sim_device_here < 0 ? NULL : sim_memory_find_locked(address, 1);
+    struct sim_memory *m =
+        sim_device_here < 0 ? NULL : sim_memory_find_locked(address, 1);
     *ret_kind = m && (m->kind == SIM_DEVICE || m->kind == SIM_IMPORTED)
                     ? kind_of(sim_device_here, m->owner)
                     : 0;
@@ -146,7 +147,8 @@ static void delay_locked(unsigned char *to, const uint64_t *value, unsigned byte
     struct late *write = malloc(sizeof *write);
     if (!write)
         abort();
-    *write = (struct late){NULL, sim_now_ns() + DELAY_NS, {value[0], value[1]}, to, bytes};
+    *write =
+        (struct late){NULL, sim_now_ns() + DELAY_NS, {value[0], value[1]}, to, bytes};
     *late_last = write;
     late_last = &write->next;
     start_locked();
@@ -174,7 +176,8 @@ int simgpu_store(void *address, uint64_t low, uint64_t high, unsigned bytes)
 
 const void *simgpu_load(const void *address)
 {
-    static const uint64_t ones[2] = {UINT64_MAX, UINT64_MAX}; /* as a bus answers that fails */
+    static const uint64_t ones[2] = {UINT64_MAX,
+                                     UINT64_MAX}; /* as a bus answers that fails */
     char kind;
     pthread_mutex_lock(&sim_lock);
     struct sim_memory *m = find_locked(address, &kind);
@@ -223,8 +226,7 @@ int sim_links_map(struct sim_memory *m, int fd)
     for (int device = 0; device < SIM_MAX_DEVICES; device++) {
         if (kind_of(device, m->owner) != 'm')
             continue;
-        void *shadow =
-            mmap(NULL, m->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+        void *shadow = mmap(NULL, m->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
         if (shadow == MAP_FAILED)
             return -1;
         m->shadow[device] = shadow;

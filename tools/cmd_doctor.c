@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shim/settings.h"
@@ -133,12 +134,12 @@ static void look(struct doctor_view *view, unsigned watch_s)
     doctor_look_grown(view);
 }
 
-/* Where the file goes. 0; -1: nowhere, which was told. */
+/* Where the file goes. 0; -1: nowhere, as it was asked for, or was told. */
 static int choose_path(const struct options *options, int simulated, char *ret_path)
 {
     const char *named = options->output ? options->output : ips_settings()->verdict_file;
-    if (!named && simulated)
-        return -1; /* of no machine */
+    if (named ? !strcmp(named, "none") : simulated) /* which is no machine's */
+        return -1;
     if (!named && !geteuid())
         named = IPS_VERDICT_PLACE;
     if (!ips_settings_verdict_file(named, 0, ret_path, PATH_MAX))
@@ -161,13 +162,18 @@ static void keep(const struct options *options, const struct links_page *page,
         printf("written to %s\n\n", path);
 }
 
+/* The links' error counters are read before and after: this is load. */
 static int probe(struct doctor_view *view, const struct options *options)
 {
     static struct ips_verdicts verdicts;
     struct links_page *page;
+    const time_t start = time(NULL);
     if (place_choose_device(options->device ? options->device : PLACE_GPU, 8) < 0 ||
         links_probe(&page))
         return -1;
+    if (!view->watched_s)
+        doctor_look_grown(view);
+    view->watched_s += (unsigned)(time(NULL) - start) + 1;
     links_collect(page, &verdicts);
     doctor_describe(view, page->cuda, &verdicts.machine);
     doctor_note_acs(view, &verdicts);

@@ -37,15 +37,24 @@ static void step(struct links_machine *m)
 
 /* --- the GPUs --- */
 
+/* Asking for its attributes makes a kernel resident now: at its first launch, others that it
+ * is waited for by may run already. */
+static int find_kernel(struct links_machine *m, gpu_module module, const char *name,
+                       gpu_function *ret)
+{
+    int registers;
+    TRY(m->gpu->cuModuleGetFunction(ret, module, name));
+    return m->gpu->cuFuncGetAttribute(&registers, GPU_FUNCTION_REGISTERS, *ret);
+}
+
 static int load(struct links_machine *m, struct links_gpu *at)
 {
     static const unsigned char none[64];
+    const void *image = ips_kernel_image_bytes ? (const void *)ips_kernel_image : none;
     gpu_module module;
-    TRY(m->gpu->cuModuleLoadData(&module, ips_kernel_image_bytes
-                                              ? (const void *)ips_kernel_image
-                                              : (const void *)none));
-    TRY(m->gpu->cuModuleGetFunction(&at->store, module, IPS_KERNEL_LINK_STORE));
-    return m->gpu->cuModuleGetFunction(&at->check, module, IPS_KERNEL_LINK_CHECK);
+    TRY(m->gpu->cuModuleLoadData(&module, image));
+    TRY(find_kernel(m, module, IPS_KERNEL_LINK_STORE, &at->store));
+    return find_kernel(m, module, IPS_KERNEL_LINK_CHECK, &at->check);
 }
 
 static int allocate(struct links_machine *m, struct links_gpu *at)

@@ -94,6 +94,15 @@ static unsigned count_left(struct links_page *page, const char *why)
     return left;
 }
 
+static int any_done(const struct links_page *page)
+{
+    const struct links_cell *cell = &page->cell[0][0][0][0];
+    for (size_t i = 0; i < sizeof page->cell / sizeof *cell; i++)
+        if (cell[i].state == LINKS_DONE)
+            return 1;
+    return 0;
+}
+
 static int run_child(struct links_page *page, int fd, const char **ret_why)
 {
     const pid_t parent = getpid();
@@ -133,10 +142,12 @@ static int run_children(struct links_page *page, int fd)
         left = now;
     }
     if (left)
-        tool_fail("doctor: %u measurements were left out: %s", left,
+        tool_fail("doctor: %u measurements were left out, since %s", left,
                   page->error[0] ? page->error
                                  : "the process that makes them keeps ending");
-    return 0;
+    if (left && why)
+        tool_fail("doctor: the last one: %s", why);
+    return left && !any_done(page) ? -1 : 0;
 }
 
 int links_probe(struct links_page **ret_page)

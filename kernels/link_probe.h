@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two kernels with which `ipcshim doctor --probe` measures a link. One stores data, then
- * raises a flag per block; the other waits for the flags if there are some, then reads the
- * data and compares each unit. Either end of a link runs either: who stores to a peer has the
- * owner check its own memory, who loads from a peer checks what the owner has stored in its
- * own. Both give up at a deadline. */
+/* The two kernels with which `ipcshim doctor --probe` measures a link. One stores data,
+ * then raises a flag per block; the other waits for the flags if there are some, then
+ * reads the data and compares each unit. Either end of a link runs either: who stores to a
+ * peer has the owner check its own memory, who loads from a peer checks what the owner has
+ * stored in its own. Both give up at a deadline. */
 #ifndef IPS_KERNELS_LINK_PROBE_H
 #define IPS_KERNELS_LINK_PROBE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `ipcshim doctor --probe` has measured of this machine's links, as the engine's set-up
- * asks for it. */
+/* What `ipcshim doctor --probe` has measured of this machine's links, as the engine's
+ * set-up asks for it. */
 #ifndef IPS_SHIM_MEASURED_H
 #define IPS_SHIM_MEASURED_H
 

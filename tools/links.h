@@ -60,7 +60,8 @@ struct links_machine {
     struct links_page *page;
     struct links_gpu at[IPS_VERDICTS_GPUS];
     int entered; /* the GPU whose context is current; -1: none */
-    unsigned blocks, threads, passes;
+    unsigned blocks, threads;
+    unsigned passes[IPS_LINK_METHODS]; /* over the data, in one measurement */
     uint64_t units, bytes, turns;
     unsigned char *host; /* the host's inbox */
     unsigned char *look; /* room for a copy of an inbox */

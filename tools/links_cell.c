@@ -202,14 +202,14 @@ static int start_actor(struct links_machine *m, enum ips_link_method method,
     const gpu_ptr inbox = inbox_of(m, pair);
     if (method == IPS_LINK_STORES)
         return launch(m, pair->from, ON_OUT, from->store, inbox + LINKS_DATA, inbox,
-                      pair->seed, m->passes);
+                      pair->seed, m->passes[method]);
     if (method == IPS_LINK_LOADS)
         return launch(m, pair->from, ON_OUT, from->check,
                       pair->to == IPS_VERDICTS_HOST ? inbox + LINKS_DATA
                                                     : m->at[pair->to].outbox,
-                      0, pair->seed, m->passes);
+                      0, pair->seed, m->passes[method]);
     TRY(links_enter(m, pair->from));
-    for (unsigned pass = 0; pass < m->passes; pass++)
+    for (unsigned pass = 0; pass < m->passes[method]; pass++)
         TRY(m->copy(inbox + LINKS_DATA, from->outbox, m->bytes, from->out));
     return 0;
 }

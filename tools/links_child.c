@@ -37,8 +37,8 @@ static void step(struct links_machine *m)
 
 /* --- the GPUs --- */
 
-/* Asking for its attributes makes a kernel resident now: at its first launch, others that it
- * is waited for by may run already. */
+/* Asking for its attributes makes a kernel resident now: at its first launch, others that
+ * it is waited for by may run already. */
 static int find_kernel(struct links_machine *m, gpu_module module, const char *name,
                        gpu_function *ret)
 {
@@ -192,10 +192,10 @@ static int describe(struct links_machine *m)
 
 /* --- measuring --- */
 
-static void note(struct links_machine *m, struct links_cell *cell,
+static void note(struct links_machine *m, int method, struct links_cell *cell,
                  const struct links_pair *pair)
 {
-    const double bytes = (double)m->passes * (double)m->bytes;
+    const double bytes = (double)m->passes[method] * (double)m->bytes;
     cell->kind = (uint32_t)pair->kind;
     cell->gbps =
         pair->kind == IPS_LINK_OK && pair->seconds > 0 ? bytes / pair->seconds * 1e-9 : 0;
@@ -219,7 +219,7 @@ static void add(struct links_machine *m, struct links_set *set, struct links_cel
         __atomic_store_n(&cell->state, LINKS_RUNS, __ATOMIC_RELEASE);
     } else {
         const struct links_pair none = {.kind = IPS_LINK_UNSUPPORTED};
-        note(m, cell, &none);
+        note(m, (int)set->method, cell, &none);
     }
 }
 
@@ -236,7 +236,7 @@ static int measure(struct links_machine *m, struct links_set *set,
             pair->kind = IPS_LINK_FAILS;
             snprintf(pair->detail, sizeof pair->detail, "%s", ips_gpu_error(error));
         }
-        note(m, &cell[pair->from][pair->to], pair);
+        note(m, (int)set->method, &cell[pair->from][pair->to], pair);
     }
     return error;
 }
@@ -308,7 +308,8 @@ static int prepare(struct links_machine *m)
     m->page->simulated = dlsym(cuda, "simgpu_quiet") != NULL;
     m->blocks = m->page->simulated ? 2 : IPS_LINK_MAX_BLOCKS;
     m->threads = m->page->simulated ? 64 : IPS_LINK_MAX_THREADS;
-    m->passes = m->page->simulated ? 1 : 8;
+    m->passes[IPS_LINK_STORES] = m->passes[IPS_LINK_LOADS] = m->page->simulated ? 1 : 8;
+    m->passes[IPS_LINK_COPIES] = m->page->simulated ? 1 : 32; /* the host times them */
     m->bytes = m->page->simulated ? 64 << 10 : 4 << 20;
     m->units = m->bytes / 16;
     m->look = malloc(LINKS_DATA + m->bytes);

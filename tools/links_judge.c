@@ -106,7 +106,7 @@ static int judge_written(struct links_machine *m, int flagged, struct links_pair
         return 0;
     if (pair->actor.late) {
         find(pair, IPS_LINK_LATE, "%" PRIu64 " MB take more than 0.5 s",
-             m->passes * m->bytes >> 20);
+             m->passes[IPS_LINK_STORES] * m->bytes >> 20);
         return 0;
     }
     wait_a_second();
@@ -132,14 +132,14 @@ static int judge_written(struct links_machine *m, int flagged, struct links_pair
 
 static int judge_read(struct links_machine *m, struct links_pair *pair)
 {
-    const uint64_t all = m->passes * m->units, wrong = pair->actor.wrong;
+    const uint64_t all = m->passes[IPS_LINK_LOADS] * m->units, wrong = pair->actor.wrong;
     const uint64_t blank = pair->actor.blank, first = pair->actor.first;
     struct links_seen again;
     if (!pair->actor.late && !wrong)
         return 0;
     if (pair->actor.late && !wrong) {
         find(pair, IPS_LINK_LATE, "%" PRIu64 " MB take more than 0.5 s",
-             m->passes * m->bytes >> 20);
+             m->passes[IPS_LINK_LOADS] * m->bytes >> 20);
         return 0;
     }
     wait_a_second();

@@ -8,9 +8,13 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 
 import harness as h
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "doctor"))
+import box  # noqa: E402
 
 METHODS = ("store", "load", "copy")
 SCRIPT = "comm A\nar count=1000\nar count=3001 type=float16 op=max inplace=1\nar count=9000\n"
@@ -287,6 +291,25 @@ def of_no_use():
         served("ipc", [], made.write(text.replace("GPU-7369", "GPU-1111")))
 
 
+def acs_changed():
+    """What root can see is compared; what nobody sees is not."""
+    with Made("drop:1>2") as made:
+        made.write(made.path.read_text().replace("gpu = ", "acs = 0000:07:00.0 001d\ngpu = ", 1))
+        device = "/sys/bus/pci/devices/0000:07:00.0"
+        for acs, cut, used in ((0x1d, 4096, True), (0x1c, 4096, False), (0x1c, 64, True),
+                               (None, 4096, False)):
+            config = pathlib.Path(made.directory.name) / "config"
+            config.write_bytes(box.config(acs=acs)[:cut])
+            result = h.run(SCRIPT, 3, made.env(IPCSHIM_LOG="info"), shm={
+                "before": f"mount -t tmpfs tmpfs /sys/bus/pci/devices && mkdir {device} && "
+                          f"cp {config} {device} || exit 99"})
+            h.expect_fine(result, 3)
+            h.expect(any(FOUND in line for line in result.stderr) == used, f"{acs} {cut}",
+                     result)
+            h.expect(any("ACS control of a bridge was changed" in line
+                         for line in result.stderr) != used, f"{acs} {cut}", result)
+
+
 def usual_place():
     with Made("drop:1>2") as made:
         for variable, place in (("XDG_CACHE_HOME", "ipcshim"), ("HOME", ".cache/ipcshim")):
@@ -360,6 +383,7 @@ def tests():
     yield "a GPU that is not in the file", partly_known
     yield "rank 0 decides", rank_0_decides
     yield "files of no use", of_no_use
+    yield "the ACS control of a bridge", acs_changed
     yield "the usual place", usual_place
     yield "run vetoes NCCL's peer-to-peer", run_vetoes
     yield "run serves", run_serves

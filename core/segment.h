@@ -16,7 +16,7 @@
  * rank of another version is recognized. */
 #define IPS_RECORD_BYTES 4096
 #define IPS_RECORD_MAGIC 0x6d69687363706969ull
-#define IPS_RECORD_VERSION 5u
+#define IPS_RECORD_VERSION 6u
 #define IPS_VERSION_BYTES 16
 
 /* How far a rank's set-up has come. Only ever grows; written by its rank. The ranks first

@@ -123,6 +123,18 @@ def all_at_once():
         expect_rows(rows, links, result)
 
 
+def stray():
+    """What is written to one GPU is in another's memory."""
+    with Made() as made:
+        rows, _, result = probe(made.path, "stray:0>1")
+        alone = {key: kind for key, kind in rows.items() if key[0] == "alone"}
+        h.expect({key for key, kind in alone.items() if kind != "ok"} ==
+                 {("alone", method, BUS[0], BUS[1]) for method in ("store", "copy")}, f"{alone}",
+                 result)
+        h.expect("mirrors" in alone.values() and f"it is in the memory of GPU {BUS[2]}" in
+                 made.path.read_text(), made.path.read_text(), result)
+
+
 def text():
     """The table, and what stands below it."""
     result = command("doctor", "--probe", "--device", "sim", env={"SIMGPU_LINK": "drop:0>2"})
@@ -310,6 +322,20 @@ def acs_changed():
                          for line in result.stderr) != used, f"{acs} {cut}", result)
 
 
+def machines_place():
+    """It serves where the user's own file is of no use; the own one goes first."""
+    with Made("drop:1>2") as bad, Made("") as good:
+        own = pathlib.Path(bad.directory.name) / "ipcshim" / "links"
+        own.parent.mkdir()
+        env = {"XDG_CACHE_HOME": bad.directory.name, "IPCSHIM_VERDICT_FILE": ""}
+        shm = {"before": "mount -t tmpfs tmpfs /var/cache && mkdir /var/cache/ipcshim && "
+                         f"cp {bad.path} /var/cache/ipcshim/links || exit 99"}
+        for text, used in ((None, True), ("format = 9\n", True), (good.path.read_text(), False)):
+            if text:
+                own.write_text(text)
+            served("host" if used else "ipc", [FOUND] if used else [], bad, env=env, shm=shm)
+
+
 def usual_place():
     with Made("drop:1>2") as made:
         for variable, place in (("XDG_CACHE_HOME", "ipcshim"), ("HOME", ".cache/ipcshim")):
@@ -367,6 +393,7 @@ def tests():
     for fault in KINDS:
         yield f"{fault}, each directed pair", functools.partial(each_pair, fault)
     yield "a fault on every pair", all_at_once
+    yield "writes to another GPU", stray
     yield "the table", text
     yield "no peer access", no_peer_access
     yield "one GPU", one_gpu
@@ -385,6 +412,7 @@ def tests():
     yield "files of no use", of_no_use
     yield "the ACS control of a bridge", acs_changed
     yield "the usual place", usual_place
+    yield "the machine's place", machines_place
     yield "run vetoes NCCL's peer-to-peer", run_vetoes
     yield "run serves", run_serves
 

@@ -19,7 +19,7 @@
 #define CORRUPT_AT 2048
 
 struct rule {
-    char kind; /* 'd' drop, 'm' mirror, 'c' corrupt, 'l' delay, 'b' blind */
+    char kind; /* 'd' drop, 'm' mirror, 'c' corrupt, 'l' delay, 'b' blind, 's' stray */
     int from, to;
 };
 
@@ -43,8 +43,8 @@ static void read_rule(const char *text)
     static const struct {
         const char *word;
         char kind;
-    } kinds[] = {
-        {"drop", 'd'}, {"mirror", 'm'}, {"corrupt", 'c'}, {"delay", 'l'}, {"blind", 'b'}};
+    } kinds[] = {{"drop", 'd'},  {"mirror", 'm'}, {"corrupt", 'c'},
+                 {"delay", 'l'}, {"blind", 'b'},  {"stray", 's'}};
     struct rule rule = {0, ANY, ANY};
     const size_t length = strcspn(text, ":");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
@@ -155,6 +155,17 @@ static void delay_locked(unsigned char *to, const uint64_t *value, unsigned byte
     pthread_cond_signal(&late_more);
 }
 
+/* Memory of the same size of a third device, for what goes astray; NULL: none is in this
+ * process. */
+static struct sim_memory *find_third(const struct sim_memory *m)
+{
+    struct sim_memory *other = sim_memories;
+    while (other && (other->kind != SIM_DEVICE || other->bytes != m->bytes ||
+                     other->owner == m->owner || other->owner == sim_device_here))
+        other = other->next;
+    return other;
+}
+
 int simgpu_store(void *address, uint64_t low, uint64_t high, unsigned bytes)
 {
     uint64_t value[2] = {low, high};
@@ -164,6 +175,9 @@ int simgpu_store(void *address, uint64_t low, uint64_t high, unsigned bytes)
     const size_t at = m ? (size_t)((unsigned char *)address - m->base) : 0;
     if (kind == 'm')
         put(m->shadow[sim_device_here] + at, value, bytes);
+    struct sim_memory *third = kind == 's' ? find_third(m) : NULL;
+    if (third)
+        put(third->base + at, value, bytes);
     if (kind == 'l')
         delay_locked(address, value, bytes);
     if (kind == 'c') {

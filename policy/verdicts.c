@@ -71,8 +71,10 @@ static int read_gpu(struct ips_verdicts *v, const struct ips_token *value, unsig
     if (count < 2 || v->gpus == IPS_VERDICTS_GPUS || v->rows)
         return 0;
     char(*gpu)[48] = v->gpu[v->gpus++];
-    return ips_token_copy(&value[0], gpu[0], sizeof gpu[0]) &&
-           ips_token_copy(&value[1], gpu[1], sizeof gpu[1]) &&
+    if (!ips_token_copy(&value[0], gpu[0], sizeof gpu[0]))
+        return 0;
+    ips_verdicts_bus_id(gpu[0]);
+    return ips_token_copy(&value[1], gpu[1], sizeof gpu[1]) &&
            ips_verdicts_gpu(v, gpu[0], NULL) == (int)v->gpus - 1;
 }
 
@@ -213,6 +215,13 @@ const char *ips_verdicts_stale(const struct ips_verdicts *verdicts,
     if (*now->driver && strcmp(now->driver, then->driver) != 0)
         return "the driver is another";
     return NULL;
+}
+
+void ips_verdicts_bus_id(char *bus_id)
+{
+    for (; *bus_id; bus_id++)
+        if (*bus_id >= 'A' && *bus_id <= 'F')
+            *bus_id = (char)(*bus_id - 'A' + 'a');
 }
 
 int ips_verdicts_gpu(const struct ips_verdicts *verdicts, const char *bus_id,

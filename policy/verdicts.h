@@ -66,7 +66,7 @@ struct ips_verdicts {
     struct ips_verdicts_machine machine;
     char made[32]; /* UTC, for people */
     unsigned gpus, rows, bridges;
-    char gpu[IPS_VERDICTS_GPUS][2][48]; /* bus id, UUID: as the driver writes them */
+    char gpu[IPS_VERDICTS_GPUS][2][48]; /* bus id as in sysfs, UUID */
     struct {
         char address[32];
         int acs;                    /* its ACS control register; -1: unknown */
@@ -88,7 +88,10 @@ void ips_verdicts_describe(const char *driver, int cuda_version, const char *boo
 const char *ips_verdicts_stale(const struct ips_verdicts *verdicts,
                                const struct ips_verdicts_machine *now);
 
-/* The GPU with this bus id and UUID (NULL: any), or -1. */
+/* Makes a bus id as the driver writes it one as in sysfs, in place. */
+void ips_verdicts_bus_id(char *bus_id);
+
+/* The GPU with this bus id, in either form, and UUID (NULL: any), or -1. */
 int ips_verdicts_gpu(const struct ips_verdicts *verdicts, const char *bus_id,
                      const char *uuid);
 

@@ -121,6 +121,7 @@ static int name_gpu(struct links_machine *m, unsigned gpu)
     TRY(m->gpu->cuDeviceGet(&id, (int)gpu));
     TRY(m->gpu->cuDeviceGetUuid(&uuid, id));
     TRY(m->gpu->cuDeviceGetPCIBusId(bus_id, sizeof bus_id, id));
+    ips_verdicts_bus_id(bus_id);
     ips_tuned_gpu_text(bus_id, uuid.bytes, text); /* "bus UUID" */
     snprintf(m->page->gpu[gpu][0], sizeof m->page->gpu[gpu][0], "%s", bus_id);
     snprintf(m->page->gpu[gpu][1], sizeof m->page->gpu[gpu][1], "%s",

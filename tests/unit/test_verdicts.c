@@ -42,14 +42,16 @@ static void sound(void)
     CHECK(!strcmp(v.made, "2026-11-30T12:00:00Z"));
     CHECK(v.bridge[0].acs == 0x1d && v.bridge[1].acs == -1);
     CHECK(v.row[0].gbps > 24.4 && v.row[0].gbps < 24.6);
+    CHECK(!strcmp(v.gpu[1][0], "0000:0a:00.0"), "as in sysfs");
     CHECK(ips_verdicts_gpu(&v, "0000:0a:00.0", "GPU-2") == 1);
+    CHECK(ips_verdicts_gpu(&v, "0000:0A:00.0", NULL) == 1);
     CHECK(ips_verdicts_gpu(&v, "0000:0a:00.0", "GPU-1") == -1);
     CHECK(ips_verdicts_pair(&v, 0, 1, &row) == IPS_MEASURED_SOUND && !row);
     CHECK(ips_verdicts_pair(&v, 2, 0, &row) == IPS_UNMEASURED && !row);
     CHECK(ips_verdicts_pair(&v, 0, 2, &row) == IPS_UNMEASURED && !row);
     CHECK(ips_verdicts_pair(&v, 1, 0, &row) == IPS_MEASURED_BROKEN && row == &v.row[6]);
     ips_verdict_text(&v, row, text, sizeof text);
-    CHECK(!strcmp(text, "stores of GPU 0000:0A:00.0 to GPU 0000:01:00.0 arrive changed "
+    CHECK(!strcmp(text, "stores of GPU 0000:0a:00.0 to GPU 0000:01:00.0 arrive changed "
                         "(corrupts, while all of the ring do)"),
           "%s", text);
     ips_verdict_text(&v, &v.row[8], text, sizeof text);

@@ -12,15 +12,15 @@ LD_LIBRARY_PATH."""
 import argparse
 import os
 import pathlib
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/soak"))
+import changed
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "soak"), str(TESTS / "process")]
 import soaking  # noqa: E402
+import tables  # noqa: E402
 
 DELAY = r"""
         if (stage->send && ips_thread() / 32 % 4 == 3) {
@@ -29,61 +29,35 @@ DELAY = r"""
                 ips_spin();
         }
 """
+SIMPLE = "kernels/simple.h"
 CHANGES = {
-    "delay": (r"(?<=begin\)\n    \{\n)(?=        for \(uint32_t i = move_fast\()", DELAY[1:]),
-    "no barrier": (r"ips_barrier\(\);(?=\s*if \(ips_thread\(\) == 0[^;]*"
-                   r"ips_st_release\(&ring->next->flag)", "/* no barrier */"),
+    "delay": (SIMPLE, r"(?<=begin\)\n    \{\n)(?=        for \(uint32_t i = move_fast\()",
+              DELAY[1:]),
+    "no barrier": (SIMPLE, r"ips_barrier\(\);(?=\s*if \(ips_thread\(\) == 0[^;]*"
+                           r"ips_st_release\(&ring->next->flag)", "/* no barrier */"),
 }
-
-
-def change(folder, names):
-    path = folder / "kernels/simple.h"
-    text = path.read_text()
-    for name in names:
-        text, count = re.subn(CHANGES[name][0], CHANGES[name][1], text)
-        if count != 1:
-            sys.exit(f"negative_control: {name}: kernels/simple.h has {count} such places, not 1")
-    path.write_text(text)
-
-
-def make(folder, names, device):
-    """The library and, for the stand-in, the driver with the changed device code."""
-    source, build = folder / "source", folder / "build"
-    for name in ("kernels", "policy", "core", "shim", "tools"):
-        shutil.copytree(ROOT / name, source / name)
-    for name in ("meson.build", "meson_options.txt"):
-        shutil.copy(ROOT / name, source / name)
-    change(source, names)
-    targets = ["shim/libipcshim.so"]
-    if device == "sim":
-        targets += [f"tools/simgpu/lib{name}" for name in
-                    ("cuda.so.1", "nccl.so.2", "nvidia-ml.so.1")]
-    for command in (["meson", "setup", "-Dtests=false", str(build), str(source)],
-                    ["ninja", "-C", str(build), *targets]):
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"negative_control: {' '.join(command)}:\n{done.stdout[-3000:]}{done.stderr}")
-    return build
+TABLE = tables.text([(1 << 30, "ring Simple", 8)])  # all calls
 
 
 def soak(options, build, seed):
-    env = dict(os.environ, IPS_SHIM=f"{build}/shim/libipcshim.so", IPCSHIM_PROTO="Simple",
-               IPCSHIM_MAX_BYTES="1G", IPCSHIM_LINKS="any")
+    env = dict(os.environ, IPS_SHIM=f"{build}/shim/libipcshim.so", IPCSHIM_MAX_BYTES="1G",
+               IPCSHIM_LINKS="any", IPCSHIM_TUNE_FILE=tables.file(TABLE))
     arguments = ["--seconds", options.seconds, "--remake", 5000, "--large", 300,
                  "--max-bytes", 4 << 20]
     if options.device == "sim":
         env.update(LD_LIBRARY_PATH=f"{build}/tools/simgpu", SIMGPU_DEVICES="8")
-    return soaking.run(f"{options.build}/tests/soak/ips-soak", arguments, options.ranks, seed,
-                       env, options.seconds + 120)
+    return soaking.run(f"{options.build}/tests/soak/ips-soak", arguments, options.ranks,
+                       seed, env, options.seconds + 120)
 
 
-def attempt(options, folder, names, wrong_wanted):
-    title = " and ".join(names)
-    run = soak(options, make(folder, names, options.device), 20261129)
+def attempt(options, folder, name, wrong_wanted):
+    """With this change, and those before it."""
+    build = changed.build(folder, [CHANGES[name]], options.device)
+    run = soak(options, build, 20261129)
     reports = [line for line in run.complaints if line.startswith("WRONG")]
     good = bool(reports) if wrong_wanted else not run.complaints
     what = reports or run.complaints or [soaking.describe(run.result)]
-    print(f"{'ok' if good else 'FAIL'}: {title}: {what[0]}", flush=True)
+    print(f"{'ok' if good else 'FAIL'}: {name}: {what[0]}", flush=True)
     if not good:
         print(run.output[-2000:])
     return good
@@ -97,10 +71,9 @@ def main():
     parser.add_argument("--seconds", type=int, default=20, help="of each of the two soaks")
     options = parser.parse_args()
     options.build = os.path.abspath(options.build)
-    good = True
-    for names, wrong_wanted in ((["delay"], False), (["delay", "no barrier"], True)):
-        with tempfile.TemporaryDirectory(prefix="ipcshim-negative-") as folder:
-            good &= attempt(options, pathlib.Path(folder), names, wrong_wanted)
+    with tempfile.TemporaryDirectory(prefix="ipcshim-negative-") as folder:
+        good = attempt(options, folder, "delay", False)
+        good &= attempt(options, folder, "no barrier", True)
     return 0 if good else 1
 
 

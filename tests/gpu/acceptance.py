@@ -286,7 +286,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(ROOT / "build"))
     parser.add_argument("--only", default="conformance,links,forms,sanitizer,faults,bench,nccl-tests,"
-                        "torch,programs,endtoend,overlap,soak,negative")
+                        "torch,programs,endtoend,overlap,soak,negative,torn")
     parser.add_argument("--max-bytes", help="IPCSHIM_MAX_BYTES of endtoend and overlap; without "
                         "it the engine takes what its policy says")
     parser.add_argument("--ranks", type=lambda text: [int(n) for n in text.split(",")],
@@ -316,7 +316,10 @@ def main():
     if gpu_count() >= 4 and "programs" in only:
         programs.run_all(ipcshim)
         only.remove("programs")
-    shared = {"bench", "nccl-tests", "programs", "soak", "negative"} & set(only)
+    if gpu_count() >= 2 and "torn" in only:
+        soak.torn_lines(options.build)
+        only.remove("torn")
+    shared = {"bench", "nccl-tests", "programs", "soak", "negative", "torn"} & set(only)
     if shared or ("torch" in only and gpu_count() < 2):
         with Mps():
             if "bench" in only:
@@ -331,6 +334,8 @@ def main():
                 soak.soak_all(options.build)
             if "negative" in only:
                 soak.negative_control(options.build)
+            if "torn" in only:
+                soak.torn_lines(options.build)
     if "endtoend" in only:
         import endtoend  # likewise
         endtoend.run_all(ipcshim, options.max_bytes, options.ranks)

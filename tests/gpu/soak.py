@@ -49,13 +49,23 @@ def soak_all(build):
             seed += 1
 
 
-def negative_control(build):
-    """A barrier removed is seen; the delay that makes room for the fault is not."""
-    done = subprocess.run([sys.executable, str(HERE / "negative_control.py"), "--build", build,
-                           "--device", "gpu"], env=a.environment(), capture_output=True,
-                          text=True)
-    (a.OUT / "negative-control.log").write_text(done.stdout + done.stderr)
+def changed_copy(title, script, build):
+    """Runs a script that changes a copy of the sources, with its output in OUT."""
+    done = subprocess.run([sys.executable, str(HERE / script), "--build", build, "--device",
+                           "gpu"], env=a.environment(), capture_output=True, text=True)
+    log = script.replace("_", "-").replace(".py", ".log")
+    (a.OUT / log).write_text(done.stdout + done.stderr)
     for line in done.stdout.splitlines():
         print("  " + line, flush=True)
     print("".join(done.stderr.splitlines(True)[-10:]), end="", flush=True)
-    a.report("negative control: a barrier removed", "FAIL" if done.returncode else "ok")
+    a.report(title, "FAIL" if done.returncode else "ok")
+
+
+def negative_control(build):
+    """A barrier removed is seen; the delay that makes room for the fault is not."""
+    changed_copy("negative control: a barrier removed", "negative_control.py", build)
+
+
+def torn_lines(build):
+    """How often LL128's guard rejects a line; the results are right."""
+    changed_copy("torn lines counted", "torn_lines.py", build)

@@ -128,8 +128,10 @@ static void look(struct doctor_view *view, unsigned watch_s)
     doctor_look_host(view);
     if (!watch_s)
         return;
-    for (unsigned left = watch_s; left;)
-        left = sleep(left);
+    for (unsigned second = 0; second < watch_s; second++) {
+        sleep(1);
+        doctor_look_loaded(view);
+    }
     view->watched_s = watch_s;
     doctor_look_grown(view);
 }
@@ -162,15 +164,23 @@ static void keep(const struct options *options, const struct links_page *page,
         printf("written to %s\n\n", path);
 }
 
-/* The links' error counters are read before and after: this is load. */
+static void look_loaded(void *view)
+{
+    doctor_look_loaded(view);
+}
+
+/* The links' error counters are read before and after, and their speed meanwhile: this is
+ * load. */
 static int probe(struct doctor_view *view, const struct options *options)
 {
     static struct ips_verdicts verdicts;
     struct links_page *page;
     const time_t start = time(NULL);
+    const struct links_tick tick = {look_loaded, view};
     if (place_choose_device(options->device ? options->device : PLACE_GPU, 8) < 0 ||
-        links_probe(&page))
+        links_probe(&tick, &page))
         return -1;
+    view->loaded = 1;
     if (!view->watched_s)
         doctor_look_grown(view);
     view->watched_s += (unsigned)(time(NULL) - start) + 1;

@@ -29,6 +29,15 @@ static struct wire wire_of(const struct ips_topology *t, int at)
     return wire;
 }
 
+/* The highest speed that was seen of the link whose lower end is at `at`. */
+static unsigned speed_seen(const struct doctor_view *view, int at, const struct wire *wire)
+{
+    unsigned seen = view->loaded_mtps[at];
+    if (wire->upper >= 0 && view->loaded_mtps[wire->upper] > seen)
+        seen = view->loaded_mtps[wire->upper];
+    return seen > wire->now.mtps ? seen : wire->now.mtps;
+}
+
 /* The lesser one that is known. */
 static unsigned allowed(unsigned device, unsigned slot)
 {
@@ -148,23 +157,29 @@ void doctor_check_speed(struct doctor_report *report, const struct doctor_view *
     for (int at = -1; (at = doctor_next(t, at)) >= 0;) {
         char own[IPS_ADDRESS_BYTES], upper[IPS_ADDRESS_BYTES], now[16], most[16];
         struct wire wire = wire_of(t, at);
-        unsigned limit = allowed_link(&wire).mtps;
+        unsigned limit = allowed_link(&wire).mtps, seen = speed_seen(view, at, &wire);
         if (!doctor_is_lower_end(t, at))
             continue;
         ips_address_text(t->device[at].address, own);
-        speed_text(wire.now.mtps, now);
+        speed_text(seen, now);
         speed_text(limit, most);
         upper_text(t, &wire, upper);
-        if (!wire.now.mtps || !limit)
+        if (!seen || !limit)
             doctor_not_seen(report, "the speed of the link of %s%s", own,
-                            wire.now.mtps ? " at most" : "");
-        else if (wire.now.mtps < limit && at < IPS_TOPO_GPUS)
+                            seen ? " at most" : "");
+        else if (seen < limit && at < IPS_TOPO_GPUS && view->loaded)
+            doctor_find(report, DOCTOR_WARNING, "link-speed", own,
+                        "set the slot's speed in the BIOS to the highest, not Auto; reseat "
+                        "the card; check riser and cable, and the error counters below",
+                        "GPU: %s of %s to %s, also while it copied", now, most, upper);
+        else if (seen < limit && at < IPS_TOPO_GPUS)
             doctor_find(report, DOCTOR_NOTE, "link-idle", own,
-                        "look again while the GPUs work: only then is it a finding",
+                        "look while the GPUs work (--probe makes them, --watch waits for "
+                        "them): only then is it a finding",
                         "GPU: %s of %s; an idle GPU slows its link, so this is to be "
                         "judged under load",
                         now, most);
-        else if (wire.now.mtps < limit)
+        else if (seen < limit)
             doctor_find(report, DOCTOR_WARNING, "uplink-speed", own,
                         "set the slot's speed in the BIOS to the highest, not Auto; "
                         "check riser and cable, and the error counters below",

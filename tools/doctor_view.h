@@ -76,6 +76,8 @@ struct doctor_view {
     unsigned watched_s; /* seconds between two readings of the error counters; 0: one */
     struct ips_topology topology;
     struct doctor_pci pci[DOCTOR_DEVICES]; /* by index of topology.device */
+    unsigned loaded_mtps[DOCTOR_DEVICES];  /* highest speed of its link since; 0: not seen */
+    int loaded;                            /* all GPUs have worked meanwhile */
     struct doctor_host host;
     const struct ips_verdicts *probed; /* what was measured just now; NULL: nothing was */
 };
@@ -83,6 +85,8 @@ struct doctor_view {
 /* doctor_pci.c, doctor_host.c */
 void doctor_look_pci(struct doctor_view *view);
 void doctor_look_host(struct doctor_view *view);
+/* doctor_load.c: looks at the speed of the links again. */
+void doctor_look_loaded(struct doctor_view *view);
 /* Reads the error counters again. */
 void doctor_look_grown(struct doctor_view *view);
 

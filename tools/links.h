@@ -104,9 +104,15 @@ int links_check(struct links_machine *m, unsigned gpu, gpu_ptr data, uint64_t se
 
 /* --- the parent's --- */
 
+/* What is to be done about ten times a second meanwhile. */
+struct links_tick {
+    void (*run)(void *context);
+    void *context;
+};
+
 /* Runs the probe on what libcuda.so.1 shows; *ret_page is to stay. 0, or -1 after
  * printing. */
-int links_probe(struct links_page **ret_page);
+int links_probe(const struct links_tick *tick, struct links_page **ret_page);
 
 /* What it found, and a table of it with what else there is to say on stdout. The
  * verdicts' machine and bridges are the caller's to fill in. */

@@ -47,7 +47,8 @@ static unsigned still_limit(void)
 
 /* Whether the child has ended; kills it when it makes no step. *ret_why: what ended it,
  * or NULL for itself. */
-static int wait_child(struct links_page *page, pid_t pid, const char **ret_why)
+static int wait_child(struct links_page *page, pid_t pid, const struct links_tick *tick,
+                      const char **ret_why)
 {
     const unsigned still = still_limit();
     const struct timespec pause = {0, 10000000};
@@ -55,7 +56,7 @@ static int wait_child(struct links_page *page, pid_t pid, const char **ret_why)
     double since = now_s();
     int status = 0, killed = 0;
     *ret_why = NULL;
-    while (waitpid(pid, &status, WNOHANG) != pid) {
+    for (unsigned turn = 0; waitpid(pid, &status, WNOHANG) != pid; turn++) {
         const uint32_t steps = __atomic_load_n(&page->steps, __ATOMIC_ACQUIRE);
         if (steps != seen) {
             seen = steps;
@@ -68,6 +69,8 @@ static int wait_child(struct links_page *page, pid_t pid, const char **ret_why)
             since = now_s();
             kill(pid, SIGKILL);
         }
+        if (turn % 10 == 9)
+            tick->run(tick->context);
         nanosleep(&pause, NULL);
     }
     if (killed)
@@ -103,7 +106,8 @@ static int any_done(const struct links_page *page)
     return 0;
 }
 
-static int run_child(struct links_page *page, int fd, const char **ret_why)
+static int run_child(struct links_page *page, int fd, const struct links_tick *tick,
+                     const char **ret_why)
 {
     const pid_t parent = getpid();
     fflush(NULL);
@@ -112,7 +116,7 @@ static int run_child(struct links_page *page, int fd, const char **ret_why)
         become_child(fd, parent);
     if (pid < 0)
         return tool_fail("doctor: cannot start a process: %s", strerror(errno));
-    if (!wait_child(page, pid, ret_why))
+    if (!wait_child(page, pid, tick, ret_why))
         return tool_fail(
             "doctor: process %d, which probes the links, cannot be ended: the "
             "driver hangs; reset the GPU or restart the machine",
@@ -122,12 +126,12 @@ static int run_child(struct links_page *page, int fd, const char **ret_why)
 
 /* A child that ends before its time leaves the rest to another, as long as each gets on.
  */
-static int run_children(struct links_page *page, int fd)
+static int run_children(struct links_page *page, int fd, const struct links_tick *tick)
 {
     const char *why = NULL;
     unsigned left = UINT32_MAX;
     for (unsigned i = 0; i < CHILDREN && left; i++) {
-        if (run_child(page, fd, &why))
+        if (run_child(page, fd, tick, &why))
             return -1;
         if (!page->described || (page->error[0] && !i)) {
             tool_fail("doctor: the links cannot be probed: %s",
@@ -150,7 +154,7 @@ static int run_children(struct links_page *page, int fd)
     return left && !any_done(page) ? -1 : 0;
 }
 
-int links_probe(struct links_page **ret_page)
+int links_probe(const struct links_tick *tick, struct links_page **ret_page)
 {
     int fd;
     struct links_page *page = fleet_share(sizeof *page, &fd);
@@ -158,7 +162,7 @@ int links_probe(struct links_page **ret_page)
         tool_fail("doctor: no shared memory: %s", strerror(errno));
         return -1;
     }
-    const int error = run_children(page, fd);
+    const int error = run_children(page, fd, tick);
     close(fd);
     *ret_page = page;
     return error;

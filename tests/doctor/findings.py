@@ -515,10 +515,11 @@ ON_DIRECT = [healthy, no_links, acs_under_a_translating_iommu, acs_that_passes_t
 
 
 def check_document():
-    """Each finding of the table has a case, and each case is in the table."""
+    """Each finding of the table has a case, and each case is in the table. That of link-speed,
+    for which the stand-in's GPUs work, is in tests/process/verdicts.py."""
     rows = re.findall(r"^\| (`[^|]*) \|", DOCUMENT, re.M)
     listed = {identity for row in rows for identity in re.findall(r"`([\w-]+)`", row)}
-    missing = (listed ^ SEEN) - ELSEWHERE - {"aer-growth"}
+    missing = (listed ^ SEEN) - ELSEWHERE - {"aer-growth", "link-speed"}
     if missing or len(listed) < 30:
         print(f"docs/doctor.md and the cases differ: {sorted(missing)}")
     return len(missing)

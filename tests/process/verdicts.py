@@ -7,11 +7,13 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
 import harness as h
+import places
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "doctor"))
 import box  # noqa: E402
@@ -178,6 +180,34 @@ def child_fails(error, reason, least=1, **env):
                  f"{kinds}", result)
         h.expect(not result.stderr and result.code == 2, "told", result)
         h.expect(reason in made.path.read_text(), made.path.read_text(), result)
+
+
+def speed(now, later):
+    """What `doctor --probe` finds of the second GPU's link, which is so fast at first, and
+    then, while the GPUs work."""
+    with tempfile.TemporaryDirectory(prefix="ips-sys-") as folder:
+        tree = pathlib.Path(folder) / "sys"
+        shutil.copytree(places.tree((0, 0, 0), True, "16.0x16"), tree, symlinks=True)
+        file = next(tree.glob(f"devices/**/{BUS[1]}/current_link_speed"))
+        file.write_text(f"{now} GT/s PCIe\n")
+        inside = (f"mount --bind {tree} /sys || exit 99; "
+                  f"(sleep 0.3; echo '{later} GT/s PCIe' > /sys/{file.relative_to(tree)}) & "
+                  f"{h.COMMAND} doctor --probe --device sim --json --output {folder}/links")
+        done = subprocess.run(["unshare", "-m", "sh", "-c", inside], text=True, timeout=120,
+                              env={**h.clean_environment(), "SIMGPU_DEVICES": "3",
+                                   "SIMGPU_LINK": "delay:1>2"},  # it takes a second
+                              capture_output=True, check=False)
+        h.expect(done.returncode < 3, done.stderr)
+        return [(found["id"], found["severity"]) for found in json.loads(done.stdout)["findings"]
+                if found["subject"] == BUS[1] and found["check"] == "speed"]
+
+
+def speed_under_load():
+    """An idle GPU's link is slow. It is a finding only if it stays so."""
+    if not h.private_shm():
+        raise h.Skip("no mount can be made here")
+    h.expect(speed("2.5", "16.0") == [], "it sped up")
+    h.expect(speed("2.5", "8.0") == [("link-speed", "warning")], "it stayed slower")
 
 
 def cannot_begin():
@@ -401,6 +431,7 @@ def tests():
     yield "the driver fails", functools.partial(child_fails, 719, "CUDA_ERROR_LAUNCH_FAILED")
     yield "the process stands still", functools.partial(
         child_fails, -19, "the measurement did not end", IPS_LINKS_STILL_S="2")
+    yield "a link's speed under load", speed_under_load
     yield "it cannot begin", cannot_begin
     yield "it cannot be written", cannot_write
     for fault in KINDS:

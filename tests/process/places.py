@@ -32,7 +32,7 @@ def facts(socket_of, switches, uplink):
 
 
 @functools.lru_cache
-def tree(socket_of, switches, uplink):
+def tree(socket_of, switches, uplink="16.0x16"):
     folder = tempfile.mkdtemp(prefix="ips-sys-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     machine.Tree(machine.Machine(facts(socket_of, switches, uplink)), pathlib.Path(folder))

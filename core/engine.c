@@ -51,7 +51,8 @@ int ips_engine_error(const struct ips_engine *engine)
     return __atomic_load_n(&engine->error, __ATOMIC_ACQUIRE);
 }
 
-static int launch(struct ips_engine *engine, const struct ips_allreduce *call, int captured)
+static int launch(struct ips_engine *engine, const struct ips_allreduce *call,
+                  int captured)
 {
     const int n = engine->segment.nranks;
     const unsigned channels =
@@ -217,8 +218,8 @@ static int credited(const struct ips_engine *engine, int proto,
     return 1;
 }
 
-/* Whether all successors have written their last credits into this slab: then no peer writes
- * here any more, since all data was received by the calls that have ended. */
+/* Whether all successors have written their last credits into this slab: then no peer
+ * writes here any more, since all data was received by the calls that have ended. */
 static int quiet(struct ips_engine *engine, gpu_stream stream)
 {
     const struct ips_gpu_api *gpu = engine->device->gpu;
@@ -228,8 +229,8 @@ static int quiet(struct ips_engine *engine, gpu_stream stream)
         return 0;
     for (unsigned channel = 0; channel < engine->channels; channel++) {
         struct ips_word credit[IPS_PROTOS][IPS_MAX_RANKS];
-        gpu_ptr at = engine->slab.exported +
-                     sizeof(struct ips_mailbox) + channel * sizeof(struct ips_channel) +
+        gpu_ptr at = engine->slab.exported + sizeof(struct ips_mailbox) +
+                     channel * sizeof(struct ips_channel) +
                      offsetof(struct ips_channel, credit);
         if (gpu->cuMemcpyDtoHAsync(credit, at, sizeof credit, stream) ||
             gpu->cuStreamSynchronize(stream))

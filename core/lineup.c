@@ -81,7 +81,8 @@ static void find_groups(const struct places *places, const unsigned *ring,
     if (!size || (link == IPS_LINK_HOST && cost.socket != nranks / size))
         return;
     ret->group = size;
-    if (uplink.inside && link != IPS_LINK_HOST) /* which crosses it inside groups as well */
+    /* Through host memory the switch's uplink is crossed inside groups as well. */
+    if (uplink.inside && link != IPS_LINK_HOST)
         ret->uplink = percent(uplink.uplink, uplink.inside);
 }
 

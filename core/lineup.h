@@ -11,8 +11,7 @@
 /* records: of all ranks, by rank, which say on which GPUs they are; `link` is what their
  * data crosses. Reads /sys where the order matters: some milliseconds at most. Where it
  * says nothing the ranks stand by number. ret_text[IPS_RING_TEXT_BYTES]: one line for
- * people, or
- * "" where nothing was found out. */
+ * people, or "" where nothing was found out. */
 void ips_lineup_find(const struct ips_record *const *records, int nranks,
                      enum ips_link link, struct ips_lineup *ret, char *ret_text);
 

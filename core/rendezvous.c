@@ -181,7 +181,8 @@ void ips_rendezvous_decline_as(struct ips_rendezvous *r, int fault, const char *
     snprintf(record->reason, sizeof record->reason, "%s", reason);
     uint32_t outcome =
         ips_segment_decide(&r->segment, IPS_OUTCOME_DECLINED + (uint32_t)r->segment.slot);
-    if (outcome == IPS_OUTCOME_AGREED && r->mine.state == IPS_RECORD_VOTED && all_voted(r))
+    if (outcome == IPS_OUTCOME_AGREED && r->mine.state == IPS_RECORD_VOTED &&
+        all_voted(r))
         r->outcome = IPS_BRINGUP_AGREED;
     else
         end_declined(r, outcome);
@@ -219,8 +220,8 @@ static const char *flaw_of(const struct ips_record *mine, const struct ips_recor
         memcmp(record->key, mine->key, mine->key_bytes))
         return "a record of another communicator";
     if (record->settings_bytes != mine->settings_bytes || record->channels < 1 ||
-        record->channels > IPS_MAX_CHANNELS ||
-        record->transport < IPS_TRANSPORT_AUTO || record->transport > IPS_TRANSPORT_HOST)
+        record->channels > IPS_MAX_CHANNELS || record->transport < IPS_TRANSPORT_AUTO ||
+        record->transport > IPS_TRANSPORT_HOST)
         return "settings of another kind";
     return NULL;
 }
@@ -292,8 +293,8 @@ void ips_rendezvous_offer(struct ips_rendezvous *r, enum ips_link link,
 {
     unsigned char plan[IPS_PLAN_BYTES];
     struct ips_record *record = ips_rendezvous_own(r);
-    size_t bytes = planner->make ? planner->make(planner->context, r->segment.nranks, link,
-                                                 lineup, plan)
+    size_t bytes = planner->make ? planner->make(planner->context, r->segment.nranks,
+                                                 link, lineup, plan)
                                  : 0;
     if (bytes > sizeof plan)
         bytes = 0;
@@ -310,8 +311,7 @@ static int is_lineup_sound(const struct ips_lineup *lineup, int nranks)
     for (uint32_t position = 0; position < ranks; position++)
         if (lineup->rank[position] < ranks)
             met |= 1u << lineup->rank[position];
-    return met == (1u << ranks) - 1 &&
-           (!group || ips_groups_valid(group, ranks));
+    return met == (1u << ranks) - 1 && (!group || ips_groups_valid(group, ranks));
 }
 
 int ips_rendezvous_accept(struct ips_rendezvous *r, int host,
@@ -329,9 +329,8 @@ int ips_rendezvous_accept(struct ips_rendezvous *r, int host,
         agreed->link = (enum ips_link)link;
         agreed->plan_bytes = bytes;
         memcpy(agreed->plan, record->plan, bytes);
-        if (!planner->is_sound ||
-            planner->is_sound(planner->context, r->segment.nranks, agreed->link,
-                              agreed->plan, bytes))
+        if (!planner->is_sound || planner->is_sound(planner->context, r->segment.nranks,
+                                                    agreed->link, agreed->plan, bytes))
             return 1;
     }
     ips_rendezvous_decline(r, 1, "rank 0 offers a plan that cannot be");

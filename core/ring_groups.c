@@ -5,8 +5,8 @@
 #include "core/ring_order.h"
 
 #define UNKNOWN_SOCKET INT64_C(-1)
-#define NO_SOCKET (INT64_C(1) << 32) /* a NUMA node of unknown socket is one of its own \
-                                      */
+/* A NUMA node of unknown socket is one of its own. */
+#define NO_SOCKET (INT64_C(1) << 32)
 
 struct members {
     const struct ips_topology *t;

@@ -9,13 +9,14 @@
  *     ring      2(n - 1) hops,  2(n - 1)/n * M bytes
  *     one-shot  1 hop,          (n - 1)    * M
  *     two-shot  2 hops,         2(n - 1)/n * M
- *     hierarchical, k groups of g:  2(g - 1) + 2(k - 1) hops, 2(g - 1)/g * M within a group
- *               and then 2(k - 1)/k * M/g between groups
+ *     k groups  2(g - 1) + 2(k - 1) hops, 2(g - 1)/g * M within each group of g, and
+ *               then 2(k - 1)/k * M/g between them
  *
- * times 2 with LL and 16/15 with LL128. Where a group's ranks share an uplink, what leaves
- * the group takes no less than that needs: of the ring, one rank's bytes; of the others,
- * those of all g ranks, at one-shot and two-shot (n - g)/(n - 1) of them. One-shot and two-shot meet again for every piece
- * that fills their inboxes, which are further hops; a ring's pieces overlap. */
+ * times 2 with LL and 16/15 with LL128. Where a group's ranks share an uplink, what
+ * leaves the group takes no less than that needs: of the ring, one rank's bytes; of the
+ * others, those of all g ranks, at one-shot and two-shot (n - g)/(n - 1) of them.
+ * One-shot and two-shot meet again for every piece that fills their inboxes, which are
+ * further hops; a ring's pieces overlap. */
 #include "policy/model.h"
 
 #include <stddef.h>
@@ -187,13 +188,14 @@ static double further_pieces(uint64_t bytes, unsigned ranks,
     return pieces > 1 ? pieces - 1 : 0;
 }
 
-/* us that the wire takes for one byte of the message when a rank sends `rate` bytes per us
- * over its own link and `up` over the uplink, if no other uses that. */
+/* us that the wire takes for one byte of the message when a rank sends `rate` bytes per
+ * us over its own link and `up` over the uplink, if no other uses that. */
 static double wire_time(enum ips_variant variant, const struct ips_policy_place *place,
                         double rate, double up)
 {
     const double n = place->ranks, g = place->group ? place->group : n;
-    const double sent = ips_variant_algo((int)variant) == IPS_ONESHOT ? n - 1 : ring_part(n);
+    const double sent =
+        ips_variant_algo((int)variant) == IPS_ONESHOT ? n - 1 : ring_part(n);
     switch (ips_variant_algo((int)variant)) {
     case IPS_RING:
         return sent / (g < n ? least(rate, up) : rate);
@@ -210,19 +212,19 @@ struct ips_times ips_model_times(const struct ips_link_model *m,
 {
     const enum ips_variant variant = candidate->variant;
     const unsigned ranks = place->ranks;
-    const double blocks = m->block[ips_variant_proto((int)variant)] * candidate->channels *
-                          candidate->threads / 512.0;
+    const double blocks = m->block[ips_variant_proto((int)variant)] *
+                          candidate->channels * candidate->threads / 512.0;
     const double share = m->total > 0 ? least(m->link, m->total / ranks) : m->link;
     const int spreads = !ips_is_ring((int)variant) && ranks > 2;
     const double carried = share * (spreads ? m->spread : 1);
     const double rate = 1e3 * least(blocks, carried); /* bytes per us */
     const double up = 1e3 * share * (place->uplink > 0 ? place->uplink : 1);
-    const double hops = hops_of(variant, place) * (1 + further_pieces(bytes, ranks, candidate));
-    const double moved = hops * m->hop[ips_variant_proto((int)variant)] +
-                         candidate->channels * BLOCK_US +
-                         candidate->threads / 512.0 * THREADS_US +
-                         overhead(variant) * (double)bytes *
-                             wire_time(variant, place, rate, up);
+    const double hops =
+        hops_of(variant, place) * (1 + further_pieces(bytes, ranks, candidate));
+    const double moved =
+        hops * m->hop[ips_variant_proto((int)variant)] + candidate->channels * BLOCK_US +
+        candidate->threads / 512.0 * THREADS_US +
+        overhead(variant) * (double)bytes * wire_time(variant, place, rate, up);
     struct ips_times times;
     for (int mode = 0; mode < IPS_MODES; mode++)
         times.us[mode] = m->base[mode] + m->per_rank[mode] * ranks + moved;

@@ -50,8 +50,8 @@ static int algo_of(const struct ips_plan_input *input)
     return algo == IPS_HIERARCHICAL && !input->place.group ? IPS_RING : algo;
 }
 
-/* The protocol that is asked for, or -1; of an algorithm that does not have it, the one that
- * is nearest. */
+/* The protocol that is asked for, or -1; of an algorithm that does not have it, the one
+ * that is nearest. */
 static int proto_of(const struct ips_policy_settings *s, int algo)
 {
     if (s->proto < 0 || s->proto >= IPS_PROTOS)
@@ -157,15 +157,15 @@ static void choose_modelled(const struct ips_plan_input *input, uint64_t bytes,
     for (unsigned i = 0; ips_candidate_at(i, &candidate); i++) {
         if (!ips_plan_permits(input, &candidate))
             continue;
-        const struct ips_times times =
-            ips_model_engine(&input->place, bytes, &candidate);
+        const struct ips_times times = ips_model_engine(&input->place, bytes, &candidate);
         offer(choice, &candidate, &times, 1);
     }
 }
 
 struct ips_choice ips_plan_choose(const struct ips_plan_input *input, uint64_t bytes)
 {
-    struct ips_choice choice = {.nccl = ips_model_nccl(input->place.link, input->place.ranks, bytes)};
+    struct ips_choice choice = {
+        .nccl = ips_model_nccl(input->place.link, input->place.ranks, bytes)};
     measured_nccl(input, bytes, &choice);
     set_margins(&choice, choice.nccl_measured
                              ? IPS_TUNED_MARGIN
@@ -276,8 +276,9 @@ static void fill_winning(const struct ips_plan_input *input, struct ips_policy_p
             nccl_row(measured ? IPS_WHY_NOT_TUNED : IPS_WHY_NOT_MODEL);
         int fits;
         if (won && choice.wins)
-            fits = push(plan, size, engine_row(&choice.best,
-                                               measured ? IPS_WHY_TUNED : IPS_WHY_MODEL));
+            fits =
+                push(plan, size,
+                     engine_row(&choice.best, measured ? IPS_WHY_TUNED : IPS_WHY_MODEL));
         else if (choice.wins && measured) /* just that size was shown */
             fits = push(plan, size - 1, nccl) &&
                    push(plan, size, engine_row(&choice.best, IPS_WHY_TUNED));

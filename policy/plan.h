@@ -18,19 +18,21 @@ struct ips_choice {
     struct ips_candidate best;
     struct ips_times engine, nccl;
     int engine_measured, nccl_measured; /* else the model says so */
-    double margin[IPS_MODES]; /* the engine wins if its times are at most these parts of */
-    int wins;                 /* NCCL's, launched and replayed */
+    double
+        margin[IPS_MODES]; /* the engine wins if its times are at most these parts of */
+    int wins;              /* NCCL's, launched and replayed */
 };
 
-/* A measured part of NCCL's time that counts as faster: less is noise. NCCL's launch takes
- * the host more or less time from process to process (7 to 11 us were seen), and so do short
- * calls that are launched. */
+/* A measured part of NCCL's time that counts as faster: less is noise. NCCL's launch
+ * takes the host more or less time from process to process (7 to 11 us were seen), and so
+ * do short calls that are launched. */
 #define IPS_TUNED_MARGIN 0.97
 #define IPS_TUNED_LAUNCHED_MARGIN 0.93
 #define IPS_TUNED_LAUNCHED_BYTES (1u << 20) /* from here on the launch is hidden */
 
-/* The place with the groups that the engine is to have there: halves where the hierarchical
- * algorithm is asked for and there are none, and none where they would not be valid. */
+/* The place with the groups that the engine is to have there: halves where the
+ * hierarchical algorithm is asked for and there are none, and none where they would not
+ * be valid. */
 struct ips_policy_place ips_plan_place(const struct ips_policy_settings *settings,
                                        const struct ips_policy_place *place);
 

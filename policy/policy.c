@@ -58,9 +58,8 @@ int ips_policy_plan_valid(const void *bytes, size_t count, unsigned ranks,
         return 0;
     memcpy(&plan, bytes, sizeof plan);
     if (plan.magic != IPS_PLAN_MAGIC || plan.ranks != ranks || plan.link >= IPS_LINKS ||
-        (plan.group && !ips_groups_valid(plan.group, ranks)) ||
-        plan.count < 1 || plan.count > IPS_PLAN_ROWS ||
-        plan.row[plan.count - 1].up_to_bytes != UINT64_MAX)
+        (plan.group && !ips_groups_valid(plan.group, ranks)) || plan.count < 1 ||
+        plan.count > IPS_PLAN_ROWS || plan.row[plan.count - 1].up_to_bytes != UINT64_MAX)
         return 0;
     for (unsigned i = 0; i < plan.count; i++)
         if (!row_valid(&plan, &plan.row[i], most_channels) ||
@@ -82,8 +81,8 @@ static struct ips_decision nccl(const char *reason)
     return (struct ips_decision){.route = IPS_ROUTE_NCCL, .reason = reason};
 }
 
-/* What the times of a plan were measured with, or is as fast: Simple has a fast way for the
- * sums of these, and takes up to twice as long for all else. */
+/* What the times of a plan were measured with, or is as fast: Simple has a fast way for
+ * the sums of these, and takes up to twice as long for all else. */
 static int is_common(int type, int op)
 {
     return op == IPS_SUM &&

@@ -73,10 +73,10 @@ struct ips_policy_place {
     unsigned ranks;
     enum ips_link link;
     unsigned most_channels; /* of the engine there */
-    unsigned group; /* ranks behind one uplink, neighbours in the ring: see
-                       ips_groups_valid(); 0: there are no such groups */
-    double uplink;  /* what the uplink carries, as part of what a rank's own link does; 0:
-                       not known, taken for 1 */
+    unsigned group;         /* ranks behind one uplink, neighbours in the ring: see
+                               ips_groups_valid(); 0: there are no such groups */
+    double uplink; /* what the uplink carries, as part of what a rank's own link does; 0:
+                      not known, taken for 1 */
 };
 
 struct ips_tuned; /* policy/tuned.h */

@@ -65,7 +65,7 @@ static int read_gpu(struct reader *r, const struct ips_token *value, unsigned co
         const char *gpu = r->machine->gpu[i];
         const size_t bus = strcspn(gpu, " ");
         const struct ips_token uuid = {gpu + bus + (gpu[bus] == ' '),
-                                  strlen(gpu) - bus - (gpu[bus] == ' ')};
+                                       strlen(gpu) - bus - (gpu[bus] == ' ')};
         if (value[0].length == bus && !memcmp(value[0].at, gpu, bus) &&
             value[1].length == uuid.length && !memcmp(value[1].at, uuid.at, uuid.length))
             r->gpus |= 1u << i;
@@ -106,8 +106,8 @@ static int read_key(struct reader *r, const struct ips_token *words, unsigned co
                number == IPS_TUNED_FORMAT;
     }
     if (ips_token_is(key, "library"))
-        return count == 1 &&
-               (!m || ips_token_is(value, m->library) || foreign(r, "another version of ipcshim"));
+        return count == 1 && (!m || ips_token_is(value, m->library) ||
+                              foreign(r, "another version of ipcshim"));
     if (ips_token_is(key, "wire"))
         return count == 1 && ips_token_whole(value, INT32_MAX, &number) &&
                (!m || number == (uint64_t)m->wire ||
@@ -130,8 +130,8 @@ static int read_candidate(const struct ips_token *words, struct ips_candidate *r
     uint64_t channels, threads;
     if (variant < 0 || !ips_token_whole(&words[2], IPS_MAX_CHANNELS, &channels) ||
         !channels ||
-        !ips_token_whole(&words[3], ips_variant_max_threads(variant), &threads) || !threads ||
-        threads % 32)
+        !ips_token_whole(&words[3], ips_variant_max_threads(variant), &threads) ||
+        !threads || threads % 32)
         return 0;
     *ret = (struct ips_candidate){(enum ips_variant)variant, (unsigned)channels,
                                   (unsigned)threads};
@@ -144,11 +144,12 @@ static int read_row(struct reader *r, const struct ips_token *words, unsigned co
 {
     struct ips_tuned_row row = {0};
     r->flaw = "a row that is not seven words in range";
-    if (!r->table_seen || count != 7 || !ips_token_whole(&words[0], MOST_BYTES, &row.bytes) ||
-        !row.bytes)
+    if (!r->table_seen || count != 7 ||
+        !ips_token_whole(&words[0], MOST_BYTES, &row.bytes) || !row.bytes)
         return 0;
     row.nccl = ips_token_is(&words[1], "nccl");
-    if (!(row.nccl ? ips_token_is(&words[2], "-") && ips_token_is(&words[3], "-") && ips_token_is(&words[4], "-")
+    if (!(row.nccl ? ips_token_is(&words[2], "-") && ips_token_is(&words[3], "-") &&
+                         ips_token_is(&words[4], "-")
                    : read_candidate(&words[1], &row.candidate)) ||
         !parse_us(&words[5], &row.times.us[IPS_MODE_EAGER]) ||
         !parse_us(&words[6], &row.times.us[IPS_MODE_GRAPH]))

@@ -102,7 +102,8 @@ static int is_sound(const void *context, int nranks, enum ips_link link, const v
                     size_t plan_bytes)
 {
     (void)context;
-    return ips_policy_plan_valid(plan, plan_bytes, (unsigned)nranks, most_channels(link)) &&
+    return ips_policy_plan_valid(plan, plan_bytes, (unsigned)nranks,
+                                 most_channels(link)) &&
            ((const struct ips_policy_plan *)plan)->link == link;
 }
 

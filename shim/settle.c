@@ -20,7 +20,8 @@
 #include "shim/settings.h"
 #include "shim/trace.h"
 
-#define STEPS 4 /* per visit: a set-up has a dozen phases, and programs poll in a loop */
+#define STEPS 4 /* per visit: a set-up has a dozen phases, and programs poll in a loop \
+                 */
 #define AT_ONCE 64
 
 enum { ASK = -1 }; /* instead of NCCL's state */
@@ -166,10 +167,11 @@ static void poll_bringup(struct ips_comm *comm)
     if (ips_plan_take(&agreed, &comm->plan) &&
         !ips_engine_set_group(engine, comm->plan.group)) {
         if (agreed.why_host[0])
-            ips_log((enum ips_log_level)agreed.why_host_level,
-                    "AllReduce of this communicator of %d ranks goes through host memory: "
-                    "%s; IPCSHIM_TRANSPORT=host does so without trying",
-                    comm->nranks, agreed.why_host);
+            ips_log(
+                (enum ips_log_level)agreed.why_host_level,
+                "AllReduce of this communicator of %d ranks goes through host memory: "
+                "%s; IPCSHIM_TRANSPORT=host does so without trying",
+                comm->nranks, agreed.why_host);
         publish(comm, engine, "agreed");
         return;
     }

@@ -23,8 +23,10 @@ static const char help[] =
     "launched / replayed from a graph, and why. \"~\": by the model.\n"
     "FILE: of ipcshim tune (default: the one that the shim would read); its machine is "
     "not\n"
-    "compared with this one. With --size, all candidates for that size. --group: so many\n"
-    "ranks each stand behind an uplink that they share (default: none do), which carries\n"
+    "compared with this one. With --size, all candidates for that size. --group: so "
+    "many\n"
+    "ranks each stand behind an uplink that they share (default: none do), which "
+    "carries\n"
     "PERCENT of what the link of one of them does (default: 100).\n"
     "Whether the engine gets a communicator at all is decided when it is made (see\n"
     "IPCSHIM_LOG=info).\n";
@@ -68,7 +70,8 @@ static void print_row(const struct query *q, const struct ips_plan_row *row)
 
 static void print_head(const struct query *q)
 {
-    printf("# %u ranks, %s, %s\n", q->input.place.ranks, ips_link_name((int)q->input.place.link),
+    printf("# %u ranks, %s, %s\n", q->input.place.ranks,
+           ips_link_name((int)q->input.place.link),
            q->input.tuned ? q->path : "nothing measured: by the model");
     if (!ips_settings()->enable)
         printf("# IPCSHIM_ENABLE=0: every call goes to NCCL, whatever the table says\n");
@@ -150,8 +153,8 @@ static int read_file(struct query *q, struct ips_tuned *tuned)
     if (ips_settings_tune_file(named, q->path, sizeof q->path) ||
         q->input.place.ranks < IPS_MIN_RANKS || q->input.place.ranks > IPS_MAX_RANKS)
         return 0;
-    if (!ips_tune_file_read(q->path, NULL, q->input.place.ranks, q->input.place.link, tuned, &verdict,
-                            reason)) {
+    if (!ips_tune_file_read(q->path, NULL, q->input.place.ranks, q->input.place.link,
+                            tuned, &verdict, reason)) {
         q->input.tuned = tuned;
         return 0;
     }

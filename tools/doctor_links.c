@@ -30,7 +30,8 @@ static struct wire wire_of(const struct ips_topology *t, int at)
 }
 
 /* The highest speed that was seen of the link whose lower end is at `at`. */
-static unsigned speed_seen(const struct doctor_view *view, int at, const struct wire *wire)
+static unsigned speed_seen(const struct doctor_view *view, int at,
+                           const struct wire *wire)
 {
     unsigned seen = view->loaded_mtps[at];
     if (wire->upper >= 0 && view->loaded_mtps[wire->upper] > seen)
@@ -168,10 +169,11 @@ void doctor_check_speed(struct doctor_report *report, const struct doctor_view *
             doctor_not_seen(report, "the speed of the link of %s%s", own,
                             seen ? " at most" : "");
         else if (seen < limit && at < IPS_TOPO_GPUS && view->loaded)
-            doctor_find(report, DOCTOR_WARNING, "link-speed", own,
-                        "set the slot's speed in the BIOS to the highest, not Auto; reseat "
-                        "the card; check riser and cable, and the error counters below",
-                        "GPU: %s of %s to %s, also while it copied", now, most, upper);
+            doctor_find(
+                report, DOCTOR_WARNING, "link-speed", own,
+                "set the slot's speed in the BIOS to the highest, not Auto; reseat "
+                "the card; check riser and cable, and the error counters below",
+                "GPU: %s of %s to %s, also while it copied", now, most, upper);
         else if (seen < limit && at < IPS_TOPO_GPUS)
             doctor_find(report, DOCTOR_NOTE, "link-idle", own,
                         "look while the GPUs work (--probe makes them, --watch waits for "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast each link is while the GPUs work: an idle one is slow, so it is looked at now and
- * then, and the highest speed counts. */
+/* How fast each link is while the GPUs work: an idle one is slow, so it is looked at now
+ * and then, and the highest speed counts. */
 #include <unistd.h>
 
 #include "tools/doctor.h"

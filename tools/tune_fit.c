@@ -23,10 +23,12 @@ static double deviation(const struct fit *fit, const struct ips_link_model *mode
     unsigned times = 0;
     for (unsigned t = 0; t < fit->count; t++) {
         const struct ips_tuned *tuned = fit->tuned[t];
-        const struct ips_policy_place place = {.ranks = tuned->ranks, .link = tuned->link};
+        const struct ips_policy_place place = {.ranks = tuned->ranks,
+                                               .link = tuned->link};
         for (unsigned i = 0; tuned->link == fit->link && i < tuned->count; i++) {
             const struct ips_tuned_row *row = &tuned->row[i];
-            if (row->nccl || ips_variant_algo((int)row->candidate.variant) == IPS_HIERARCHICAL)
+            if (row->nccl ||
+                ips_variant_algo((int)row->candidate.variant) == IPS_HIERARCHICAL)
                 continue; /* the groups are not in the table */
             const struct ips_times at =
                 ips_model_times(model, &place, row->bytes, &row->candidate);

@@ -64,12 +64,12 @@ static int bring_up(struct tune_rank *r)
     if (state == IPS_BRINGUP_AGREED) {
         struct ips_agreed agreed;
         r->engine = ips_bringup_take(bringup, &agreed);
-        r->place = (struct ips_policy_place){.ranks = page->sync.nranks,
-                                             .link = agreed.link,
-                                             .most_channels =
-                                                 ips_engine_channels(r->engine),
-                                             .group = agreed.lineup.group,
-                                             .uplink = agreed.lineup.uplink / 100.0};
+        r->place =
+            (struct ips_policy_place){.ranks = page->sync.nranks,
+                                      .link = agreed.link,
+                                      .most_channels = ips_engine_channels(r->engine),
+                                      .group = agreed.lineup.group,
+                                      .uplink = agreed.lineup.uplink / 100.0};
         r->place = ips_plan_place(&ips_settings()->policy, &r->place);
         ips_engine_set_group(r->engine, r->place.group);
     } else if (r->rank == 0) {

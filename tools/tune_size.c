@@ -173,11 +173,12 @@ static int prepare(struct tune_rank *r, struct side *side, uint64_t bytes,
     return run_checked(&b, side, side->graph, &us);
 }
 
-/* A timing in the rounds after the first is so many times as long: what the ranks' start takes
- * weighs on a short one, and more on NCCL's, whose launch takes the host longer. */
+/* A timing in the rounds after the first is so many times as long: what the ranks' start
+ * takes weighs on a short one, and more on NCCL's, whose launch takes the host longer. */
 #define LONGER 4
 
-static int run_side(struct tune_rank *r, struct side *side, uint64_t bytes, unsigned times)
+static int run_side(struct tune_rank *r, struct side *side, uint64_t bytes,
+                    unsigned times)
 {
     struct batch b = {r, side, bytes, side->calls, times};
     struct tune_slot own = {.flag = 0}, all;
@@ -264,8 +265,7 @@ static unsigned list_sides(const struct tune_rank *r, uint64_t bytes, struct sid
         sides[count++] = (struct side){.nccl = 1};
     for (unsigned i = 0; ips_candidate_at(i, &candidate) && count < TUNE_CANDIDATES;
          i++) {
-        const struct ips_times model =
-            ips_model_engine(&r->place, bytes, &candidate);
+        const struct ips_times model = ips_model_engine(&r->place, bytes, &candidate);
         const unsigned channels = candidate.channels;
         if (!ips_plan_permits(&input, &candidate) || candidate.channels != channels)
             continue;
@@ -306,8 +306,8 @@ static int by_score(const void *a, const void *b)
     return (sx > sy) - (sx < sy);
 }
 
-/* Moves NCCL and the candidates that are still in the race to the front, the best first. How
- * many they are. */
+/* Moves NCCL and the candidates that are still in the race to the front, the best first.
+ * How many they are. */
 static unsigned sort(struct side *sides, unsigned count)
 {
     unsigned left = 0;
@@ -321,8 +321,9 @@ static unsigned sort(struct side *sides, unsigned count)
     return left;
 }
 
-/* NCCL's first calls after a pause take longer than those that follow, the engine's hardly
- * do: which of the two is faster is decided by batches in which that does not weigh. */
+/* NCCL's first calls after a pause take longer than those that follow, the engine's
+ * hardly do: which of the two is faster is decided by batches in which that does not
+ * weigh. */
 #define FINALISTS (TUNE_KEEP + 1) /* all that are told, and NCCL */
 #define FINAL_ROUNDS 5
 #define FINAL_US 2000

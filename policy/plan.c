@@ -120,11 +120,15 @@ static void offer(struct ips_choice *choice, const struct ips_candidate *candida
     choice->engine = *times;
 }
 
-/* The row's measurement as it may serve here: with the channels that it was made with. */
+/* The row's measurement as it may serve here: with the channels, and of the hierarchical
+ * algorithm the groups, that it was made with. */
 static int is_measured(const struct ips_plan_input *input, unsigned i, uint64_t bytes)
 {
     const struct ips_tuned_row *row = &input->tuned->row[i];
     struct ips_candidate candidate = row->candidate;
+    if (ips_variant_algo((int)candidate.variant) == IPS_HIERARCHICAL &&
+        input->tuned->group != input->place.group)
+        return 0;
     return row->bytes == bytes && !row->nccl && ips_plan_permits(input, &candidate) &&
            candidate.channels == row->candidate.channels;
 }

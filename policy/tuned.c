@@ -75,9 +75,12 @@ static int read_gpu(struct reader *r, const struct ips_token *value, unsigned co
 
 static int read_table(struct reader *r, const struct ips_token *value, unsigned count)
 {
-    uint64_t ranks;
-    if (count != 2 || !ips_token_whole(&value[0], IPS_MAX_RANKS, &ranks) ||
+    uint64_t ranks, group = 0;
+    if (count < 2 || count > 3 || !ips_token_whole(&value[0], IPS_MAX_RANKS, &ranks) ||
         ranks < IPS_MIN_RANKS)
+        return 0;
+    if (count == 3 && (!ips_token_whole(&value[2], IPS_MAX_RANKS, &group) ||
+                       !ips_groups_valid((unsigned)group, (unsigned)ranks)))
         return 0;
     const int link = find_name(&value[1], ips_link_name);
     if (link < 0)
@@ -88,6 +91,7 @@ static int read_table(struct reader *r, const struct ips_token *value, unsigned 
     r->sizes = 0;
     if (!r->wanted)
         return 1;
+    r->tuned->group = (unsigned)group;
     r->flaw = "a table that is there already";
     return !r->found++;
 }

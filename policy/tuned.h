@@ -27,6 +27,7 @@ struct ips_tuned_row {
 struct ips_tuned {
     unsigned ranks;
     enum ips_link link;
+    unsigned group; /* that its ranks had, see ips_groups_valid(); 0: none */
     unsigned count;
     struct ips_tuned_row row[IPS_TUNED_ROWS];
 };

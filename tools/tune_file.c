@@ -16,7 +16,10 @@
 
 static void write_table(FILE *out, const struct ips_tuned *tuned)
 {
-    fprintf(out, "\ntable = %u %s\n", tuned->ranks, ips_link_name((int)tuned->link));
+    fprintf(out, "\ntable = %u %s", tuned->ranks, ips_link_name((int)tuned->link));
+    if (tuned->group)
+        fprintf(out, " %u", tuned->group);
+    fprintf(out, "\n");
     fprintf(out,
             "# bytes   kernel         channels  threads    us launched   us replayed\n");
     for (unsigned i = 0; i < tuned->count; i++) {

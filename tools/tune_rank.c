@@ -134,6 +134,7 @@ static int describe(struct tune_rank *r)
     page->has_nccl = r->comm != NULL;
     page->tuned.ranks = page->sync.nranks;
     page->tuned.link = r->place.link;
+    page->tuned.group = r->place.group;
     if (gpu->cuDriverGetVersion(&page->driver) || gpu->cuDeviceGetCount(&count))
         return -1;
     for (int i = 0; i < count && i < IPS_TUNED_GPUS; i++) {

@@ -403,6 +403,24 @@ static void test_model(void)
 
 /* --- groups --- */
 
+/* What was measured with other groups is not of use with these. */
+static void test_measured_groups(void)
+{
+    struct ips_policy_place place = place_of(8, IPS_LINK_PCIE);
+    for (unsigned group = 0; group <= 4; group += 2)
+        for (unsigned now = 0; now <= 4; now += 2) {
+            tuned = (struct ips_tuned){.ranks = 8, .link = IPS_LINK_PCIE, .group = group};
+            measured_nccl(1 << 20, 100, 100);
+            measured(1 << 20, IPS_RING_SIMPLE, 4, 50, 50);
+            measured(1 << 20, IPS_HIERARCHICAL_SIMPLE, 4, 20, 20);
+            place.group = now;
+            const struct ips_policy_plan plan = plan_at(&ips_policy_defaults, &place, &tuned);
+            const struct ips_decision d = ips_policy_decide(&plan, 1 << 18, IPS_FLOAT32, IPS_SUM);
+            CHECK(d.variant == (group && group == now ? IPS_HIERARCHICAL_SIMPLE
+                                                      : IPS_RING_SIMPLE), "%u, %u", group, now);
+        }
+}
+
 static double model_us(const struct ips_policy_place *place, enum ips_variant variant)
 {
     const struct ips_candidate c = {variant, 16, ips_variant_max_threads((int)variant)};
@@ -539,6 +557,8 @@ static void test_texts(void)
          IPS_TUNED_DAMAGED, "line 9: sizes"},
         {HEAD "table = 4 pcie\n64 ring LL 1 32 9 9\ntable = 4 pcie\n", IPS_TUNED_DAMAGED,
          "already"},
+        {HEAD "table = 4 pcie 3\n", IPS_TUNED_DAMAGED, "line 7"},
+        {HEAD "table = 4 pcie 2 2\n", IPS_TUNED_DAMAGED, "line 7"},
         {HEAD "table = 9 pcie\n", IPS_TUNED_DAMAGED, "line 7"},
         {HEAD "table = 4 isa\n", IPS_TUNED_DAMAGED, "line 7"},
         {HEAD "colour = red\n", IPS_TUNED_DAMAGED, "unknown key"},
@@ -621,6 +641,7 @@ int main(void)
     test_model();
     test_uplink();
     test_groups();
+    test_measured_groups();
     test_texts();
     test_long_texts();
     return check_result();

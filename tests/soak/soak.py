@@ -60,8 +60,8 @@ def soak(ranks, profile, calls, seed, env=None):
                        60 + calls)  # a rank that is stuck says so long before
 
 
-def part(ranks, profile, calls, seed, transport):
-    run = soak(ranks, profile, calls, seed, {"IPCSHIM_TRANSPORT": transport})
+def part(ranks, profile, calls, seed, transport, **env):
+    run = soak(ranks, profile, calls, seed, {"IPCSHIM_TRANSPORT": transport, **env})
     h.expect(not run.complaints, f"seed {seed}, IPS_SOAK_SEED={SEED}: " +
              "\n".join(run.complaints[:20] + run.output.splitlines()[-20:]))
     done.append(run.result)
@@ -104,6 +104,11 @@ def tests():
             transport = ("ipc", "host")[(seed - SEED) % 2]
             yield (f"{calls:.0f} calls, {ranks} ranks, {profile}, {transport}",
                    functools.partial(part, ranks, profile, int(calls), seed, transport))
+    for ranks, share in ((4, 1), (8, 0.3)):  # there are no groups here, but halves
+        calls = int(CALLS * share / 100)
+        yield (f"{calls} calls, {ranks} ranks, hierarchical",
+               functools.partial(part, ranks, "short", calls, SEED + 1000 + ranks, "ipc",
+                                 IPCSHIM_ALGO="hierarchical"))
     yield f"{CALLS} calls in all", total
 
 

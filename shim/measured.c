@@ -5,7 +5,6 @@
 #include "shim/measured.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,6 @@
 #include "core/gpu.h"
 #include "core/log.h"
 #include "policy/tuned.h"
-#include "shim/settings.h"
 #include "shim/verdict_file.h"
 
 /* One line per process: a program may make hundreds of communicators. */
@@ -48,8 +46,11 @@ static enum ips_recalled judge(const struct ips_verdicts *verdicts,
         for (unsigned j = 0; j < count; j++) {
             const int from = find_gpu(verdicts, &gpus[i]),
                       to = find_gpu(verdicts, &gpus[j]);
-            if (!memcmp(&gpus[i].uuid, &gpus[j].uuid, sizeof gpus[i].uuid))
+            if (!memcmp(&gpus[i].uuid, &gpus[j].uuid, sizeof gpus[i].uuid)) {
+                if (i != j) /* how ranks get on that share a GPU was not measured */
+                    all = IPS_RECALLS_NOTHING;
                 continue;
+            }
             const enum ips_measured pair =
                 from < 0 || to < 0
                     ? IPS_UNMEASURED
@@ -65,27 +66,16 @@ static enum ips_recalled judge(const struct ips_verdicts *verdicts,
                 all = IPS_RECALLS_NOTHING;
             pairs++;
         }
-    return pairs ? all : IPS_RECALLS_NOTHING; /* ranks that share a GPU need no link */
+    return pairs ? all : IPS_RECALLS_NOTHING;
 }
 
-/* The first file that is true of this machine. 0, or -1. */
 static int find_file(struct ips_verdicts *ret)
 {
     const struct ips_gpu_api *gpu = ips_gpu();
-    char path[PATH_MAX], reason[IPS_VERDICTS_REASON_BYTES];
     int version = 0;
-    if (!gpu || gpu->cuDriverGetVersion(&version))
-        return -1;
-    for (int turn = 0; turn < IPS_VERDICT_PLACES; turn++) {
-        if (ips_settings_verdict_file(ips_settings()->verdict_file, turn, path,
-                                      sizeof path))
-            continue;
-        if (!ips_verdict_file_read(path, version, ret, reason))
-            return 0;
-        if (*reason)
-            ignore(path, reason);
-    }
-    return -1;
+    return gpu && !gpu->cuDriverGetVersion(&version)
+               ? ips_verdict_file_newest(version, ret, ignore)
+               : -1;
 }
 
 enum ips_recalled ips_measured_recall(const struct ips_gpu_name *gpus, unsigned count,

@@ -5,6 +5,7 @@
 #include "shim/verdict_file.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "core/pci_config.h"
 #include "core/topology.h"
 #include "shim/kept_file.h"
+#include "shim/settings.h"
 
 /* What there is of a file of /proc or /sys, of at most room bytes. */
 static size_t slurp(const char *path, void *ret, size_t room)
@@ -85,4 +87,26 @@ int ips_verdict_file_read(const char *path, int cuda_version, struct ips_verdict
     if (stale)
         snprintf(ret_reason, IPS_VERDICTS_REASON_BYTES, "%s", stale);
     return stale ? -1 : 0;
+}
+
+int ips_verdict_file_newest(int cuda_version, struct ips_verdicts *ret,
+                            void (*ignored)(const char *path, const char *reason))
+{
+    char path[PATH_MAX], reason[IPS_VERDICTS_REASON_BYTES];
+    struct ips_verdicts *one = malloc(sizeof *one);
+    int found = 0;
+    for (int turn = 0; one && turn < IPS_VERDICT_PLACES; turn++) {
+        if (ips_settings_verdict_file(ips_settings()->verdict_file, turn, path,
+                                      sizeof path))
+            continue;
+        if (ips_verdict_file_read(path, cuda_version, one, reason)) {
+            if (*reason && ignored)
+                ignored(path, reason);
+        } else if (!found || strcmp(one->made, ret->made) > 0) {
+            *ret = *one;
+            found = 1;
+        }
+    }
+    free(one);
+    return found ? 0 : -1;
 }

@@ -12,6 +12,12 @@
 int ips_verdict_file_read(const char *path, int cuda_version, struct ips_verdicts *ret,
                           char *ret_reason);
 
+/* Of the files where IPCSHIM_VERDICT_FILE or the usual places have them, the newest one
+ * that is true of this machine. `ignored`, which may be NULL, is told of those that are not.
+ * 0 and *ret, or -1. */
+int ips_verdict_file_newest(int cuda_version, struct ips_verdicts *ret,
+                            void (*ignored)(const char *path, const char *reason));
+
 /* This machine, as a file that is written now is to say it. */
 void ips_verdict_machine(int cuda_version, struct ips_verdicts_machine *ret);
 

@@ -140,7 +140,9 @@ static void look(struct doctor_view *view, unsigned watch_s)
 static int choose_path(const struct options *options, int simulated, char *ret_path)
 {
     const char *named = options->output ? options->output : ips_settings()->verdict_file;
-    if (named ? !strcmp(named, "none") : simulated) /* which is no machine's */
+    if (simulated && !options->output) /* what was measured is no machine's */
+        return -1;
+    if (named && !strcmp(named, "none"))
         return -1;
     if (!named && !geteuid())
         named = IPS_VERDICT_PLACE;
@@ -150,18 +152,24 @@ static int choose_path(const struct options *options, int simulated, char *ret_p
     return -1;
 }
 
-/* The file is of use only where it can be told apart from that of another start. */
-static void keep(const struct options *options, const struct links_page *page,
+/* The file is of use only where it can be told apart from that of another start. 0; -1: it
+ * cannot be kept, and what may be there from before is not left to be believed. */
+static int keep(const struct options *options, const struct links_page *page,
                  const struct ips_verdicts *verdicts)
 {
     char path[PATH_MAX];
     if (choose_path(options, (int)page->simulated, path))
-        return;
+        return 0;
+    if (*verdicts->machine.boot && !links_write(path, verdicts, page)) {
+        if (!options->json)
+            printf("written to %s\n\n", path);
+        return 0;
+    }
     if (!*verdicts->machine.boot)
         tool_fail("doctor: nothing is written: this system shows no boot id "
                   "(/proc/sys/kernel/random/boot_id)");
-    else if (!links_write(path, verdicts, page) && !options->json)
-        printf("written to %s\n\n", path);
+    unlink(path);
+    return -1;
 }
 
 static void look_loaded(void *view)
@@ -169,9 +177,19 @@ static void look_loaded(void *view)
     doctor_look_loaded(view);
 }
 
+static void note_loaded(struct doctor_view *view, const struct links_page *page)
+{
+    char address[IPS_ADDRESS_BYTES];
+    for (unsigned at = 0; at < view->topology.gpus; at++) {
+        ips_address_text(view->topology.device[at].address, address);
+        for (unsigned gpu = 0; gpu < page->gpus; gpu++)
+            view->loaded |= (uint64_t)!strcmp(page->gpu[gpu][0], address) << at;
+    }
+}
+
 /* The links' error counters are read before and after, and their speed meanwhile: this is
  * load. */
-static int probe(struct doctor_view *view, const struct options *options)
+static int probe(struct doctor_view *view, const struct options *options, int *ret_kept)
 {
     static struct ips_verdicts verdicts;
     struct links_page *page;
@@ -180,7 +198,7 @@ static int probe(struct doctor_view *view, const struct options *options)
     if (place_choose_device(options->device ? options->device : PLACE_GPU, 8) < 0 ||
         links_probe(&tick, &page))
         return -1;
-    view->loaded = 1;
+    note_loaded(view, page);
     if (!view->watched_s)
         doctor_look_grown(view);
     view->watched_s += (unsigned)(time(NULL) - start) + 1;
@@ -189,8 +207,8 @@ static int probe(struct doctor_view *view, const struct options *options)
     doctor_note_acs(view, &verdicts);
     if (!options->json)
         links_print(page, &verdicts);
-    keep(options, page, &verdicts);
     view->probed = &verdicts;
+    *ret_kept = !keep(options, page, &verdicts);
     return 0;
 }
 
@@ -198,15 +216,16 @@ static int examine(struct doctor_view *view, const struct options *options)
 {
     static const int status[] = {0, 0, 1, 2}; /* by severity */
     struct doctor_report report = {0};
+    int kept = 1;
     look(view, (unsigned)options->watch_s);
-    if (options->probe && probe(view, options))
+    if (options->probe && probe(view, options, &kept))
         return TOOL_USAGE;
     for (size_t i = 0; i < doctor_nchecks; i++) {
         report.check = &doctor_checks[i];
         report.check->judge(&report, view);
     }
     doctor_print(&report, view, options->json);
-    return status[doctor_worst(&report, NULL)];
+    return kept ? status[doctor_worst(&report, NULL)] : TOOL_USAGE;
 }
 
 int cmd_doctor(int argc, char **argv)

@@ -168,7 +168,7 @@ void doctor_check_speed(struct doctor_report *report, const struct doctor_view *
         if (!seen || !limit)
             doctor_not_seen(report, "the speed of the link of %s%s", own,
                             seen ? " at most" : "");
-        else if (seen < limit && at < IPS_TOPO_GPUS && view->loaded)
+        else if (seen < limit && at < IPS_TOPO_GPUS && view->loaded >> at & 1)
             doctor_find(
                 report, DOCTOR_WARNING, "link-speed", own,
                 "set the slot's speed in the BIOS to the highest, not Auto; reseat "

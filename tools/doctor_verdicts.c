@@ -71,17 +71,22 @@ static const char *stale(const struct doctor_view *view, const struct ips_verdic
 }
 
 /* The text of the file: of this machine where its settings say, of a copy in the
- * machine's own place. To be freed. NULL: there is none, or it is not to be believed. */
+ * machine's own place. To be freed. NULL: there is none, or, with a flaw, it is not to be
+ * believed. */
 static char *load(const struct doctor_view *view, int turn, char *ret_path,
                   size_t *ret_bytes, char *ret_flaw)
 {
-    int absent;
-    if (view->live)
-        return ips_settings_verdict_file(ips_settings()->verdict_file, turn, ret_path,
-                                         PATH_MAX)
-                   ? NULL
-                   : ips_kept_file_load(ret_path, IPS_VERDICTS_BYTES, ret_bytes, &absent,
+    int absent = 0;
+    if (view->live && ips_settings_verdict_file(ips_settings()->verdict_file, turn, ret_path,
+                                                PATH_MAX))
+        return NULL;
+    if (view->live) {
+        char *text = ips_kept_file_load(ret_path, IPS_VERDICTS_BYTES, ret_bytes, &absent,
                                         ret_flaw, IPS_VERDICTS_REASON_BYTES);
+        if (absent)
+            ret_flaw[0] = 0;
+        return text;
+    }
     if (turn)
         return NULL;
     snprintf(ret_path, PATH_MAX, "%s", IPS_VERDICT_PLACE);
@@ -97,24 +102,29 @@ static char *load(const struct doctor_view *view, int turn, char *ret_path,
     return NULL;
 }
 
-/* The first file that is true of the machine, into view->verdicts. Else what is wrong
- * with those that are there is found. Whether there is any. */
+/* The newest file that is true of the machine. Else what is wrong with those that are there
+ * is found. Whether there is any. */
 static int look(struct doctor_report *report, const struct doctor_view *view,
                 struct ips_verdicts *ret, int *ret_true)
 {
-    char path[PATH_MAX], reason[IPS_VERDICTS_REASON_BYTES] = "";
+    static struct ips_verdicts one;
+    char path[PATH_MAX], reason[IPS_VERDICTS_REASON_BYTES];
     char first[PATH_MAX] = "", why_first[IPS_VERDICTS_REASON_BYTES];
     *ret_true = 0;
-    for (int turn = 0; turn < IPS_VERDICT_PLACES && !*ret_true; turn++) {
+    for (int turn = 0; turn < IPS_VERDICT_PLACES; turn++) {
         size_t bytes = 0;
+        reason[0] = 0;
         char *text = load(view, turn, path, &bytes, reason);
         const char *why = reason;
-        if (!text)
+        if (!text && !*reason)
             continue;
-        if (!ips_verdicts_parse(text, bytes, ret, reason))
-            why = stale(view, ret);
+        if (text && !ips_verdicts_parse(text, bytes, &one, reason))
+            why = stale(view, &one);
         free(text);
-        *ret_true = !why;
+        if (!why && (!*ret_true || strcmp(one.made, ret->made) > 0)) {
+            *ret = one;
+            *ret_true = 1;
+        }
         if (why && !*first) {
             snprintf(first, sizeof first, "%s", path);
             snprintf(why_first, sizeof why_first, "%s", why);

@@ -77,7 +77,7 @@ struct doctor_view {
     struct ips_topology topology;
     struct doctor_pci pci[DOCTOR_DEVICES]; /* by index of topology.device */
     unsigned loaded_mtps[DOCTOR_DEVICES];  /* highest speed of its link since; 0: not seen */
-    int loaded;                            /* all GPUs have worked meanwhile */
+    uint64_t loaded; /* bits: GPUs that have worked meanwhile */
     struct doctor_host host;
     const struct ips_verdicts *probed; /* what was measured just now; NULL: nothing was */
 };

@@ -42,6 +42,9 @@ struct links_page {
 
 /* Memory that is written to: a flag of each block, then the data. */
 #define LINKS_DATA 4096
+/* Behind the host's inbox: for each GPU the word until which its stores stay, on a line of
+ * its own. */
+#define LINKS_UNTIL_BYTES (IPS_VERDICTS_GPUS * sizeof(struct ips_word))
 
 struct links_gpu {
     gpu_device id;

@@ -84,7 +84,7 @@ static int open_gpu(struct links_machine *m, unsigned gpu)
 /* Host memory that a GPU can't map is no fault: it is then not measured. */
 static void map_host(struct links_machine *m)
 {
-    const size_t bytes = LINKS_DATA + m->bytes;
+    const size_t bytes = LINKS_DATA + m->bytes + LINKS_UNTIL_BYTES;
     void *host =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (host == MAP_FAILED || links_enter(m, 0))

@@ -34,6 +34,8 @@ static _Noreturn void become_child(int fd, pid_t parent)
     snprintf(text, sizeof text, "%d", fd);
     char *argv[] = {"/proc/self/exe", "links-child", text, NULL};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    unsetenv("CUDA_LAUNCH_BLOCKING"); /* who waits is launched before what it waits for */
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
     if (getppid() == parent)
         execv(argv[0], argv);
     _exit(TOOL_FAILED);
@@ -110,6 +112,7 @@ static int run_child(struct links_page *page, int fd, const struct links_tick *t
                      const char **ret_why)
 {
     const pid_t parent = getpid();
+    signal(SIGCHLD, SIG_DFL); /* or, where it is ignored, there is nothing to wait for */
     fflush(NULL);
     const pid_t pid = fork();
     if (pid == 0)
@@ -131,8 +134,10 @@ static int run_children(struct links_page *page, int fd, const struct links_tick
     const char *why = NULL;
     unsigned left = UINT32_MAX;
     for (unsigned i = 0; i < CHILDREN && left; i++) {
-        if (run_child(page, fd, tick, &why))
-            return -1;
+        if (run_child(page, fd, tick, &why)) {
+            count_left(page, "the driver hangs");
+            return any_done(page) ? 0 : -1;
+        }
         if (!page->described || (page->error[0] && !i)) {
             tool_fail("doctor: the links cannot be probed: %s",
                       page->error[0] ? page->error

@@ -3,6 +3,7 @@
  * broken. Which GPUs a program would see only the driver tells: a child asks it (hidden
  * command), so that who runs the program never has a driver open. */
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,17 +18,6 @@
 #include "tools/tool.h"
 
 #define BROKEN 10 /* the child's exit status; it has said which */
-
-static int read_file(int cuda_version, struct ips_verdicts *ret)
-{
-    char path[PATH_MAX], reason[IPS_VERDICTS_REASON_BYTES];
-    for (int turn = 0; turn < IPS_VERDICT_PLACES; turn++)
-        if (!ips_settings_verdict_file(ips_settings()->verdict_file, turn, path,
-                                       sizeof path) &&
-            !ips_verdict_file_read(path, cuda_version, ret, reason))
-            return 0;
-    return -1;
-}
 
 /* Bits: of the file's GPUs those that this process sees. */
 static uint32_t visible(const struct ips_gpu_api *gpu,
@@ -71,10 +61,11 @@ int cmd_links_veto(int argc, char **argv)
     int version = 0;
     (void)argc, (void)argv;
     /* Without the driver first: it takes a second to open. */
-    if (read_file(0, &verdicts) || !find_broken(&verdicts, UINT32_MAX))
+    if (ips_verdict_file_newest(0, &verdicts, NULL) || !find_broken(&verdicts, UINT32_MAX))
         return 0;
     const struct ips_gpu_api *gpu = ips_gpu();
-    if (!gpu || gpu->cuDriverGetVersion(&version) || read_file(version, &verdicts))
+    if (!gpu || gpu->cuDriverGetVersion(&version) ||
+        ips_verdict_file_newest(version, &verdicts, NULL))
         return 0;
     const struct ips_verdict_row *row = find_broken(&verdicts, visible(gpu, &verdicts));
     if (!row)
@@ -95,6 +86,7 @@ void links_veto(void)
     if (getenv("NCCL_P2P_DISABLE"))
         return;
     fflush(NULL);
+    void (*before)(int) = signal(SIGCHLD, SIG_DFL); /* ignored, nothing can be waited for */
     const pid_t pid = fork();
     if (pid == 0) {
         execv(argv[0], argv);
@@ -103,4 +95,5 @@ void links_veto(void)
     if (pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
         WEXITSTATUS(status) == BROKEN)
         setenv("NCCL_P2P_DISABLE", "1", 1);
+    signal(SIGCHLD, before);
 }

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,13 +41,13 @@ static void make_directories(const char *path, unsigned mode)
 
 FILE *tool_create(const char *path, unsigned mode, char *ret_temporary, size_t room)
 {
-    const int length = snprintf(ret_temporary, room, "%s.%d", path, (int)getpid());
+    const int length = snprintf(ret_temporary, room, "%s.XXXXXX", path);
     FILE *out = NULL;
     make_directories(path, mode);
-    if (length > 0 && (size_t)length < room) {
-        unlink(ret_temporary);
-        out = fopen(ret_temporary, "wxe");
-    }
+    const int fd =
+        length > 0 && (size_t)length < room ? mkostemp(ret_temporary, O_CLOEXEC) : -1;
+    if (fd >= 0)
+        out = fdopen(fd, "w");
     if (!out)
         tool_fail("cannot write %s: %s", path, strerror(errno));
     return out;

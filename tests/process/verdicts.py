@@ -182,9 +182,9 @@ def child_fails(error, reason, least=1, **env):
         h.expect(reason in made.path.read_text(), made.path.read_text(), result)
 
 
-def speed(now, later):
-    """What `doctor --probe` finds of the second GPU's link, which is so fast at first, and
-    then, while the GPUs work."""
+def speed(now, later, gpus=3):
+    """What `doctor --probe` of so many GPUs finds of the second one's link, which is so fast
+    at first, and then, while the GPUs work."""
     with tempfile.TemporaryDirectory(prefix="ips-sys-") as folder:
         tree = pathlib.Path(folder) / "sys"
         shutil.copytree(places.tree((0, 0, 0), True, "16.0x16"), tree, symlinks=True)
@@ -194,7 +194,7 @@ def speed(now, later):
                   f"(sleep 0.3; echo '{later} GT/s PCIe' > /sys/{file.relative_to(tree)}) & "
                   f"{h.COMMAND} doctor --probe --device sim --json --output {folder}/links")
         done = subprocess.run(["unshare", "-m", "sh", "-c", inside], text=True, timeout=120,
-                              env={**h.clean_environment(), "SIMGPU_DEVICES": "3",
+                              env={**h.clean_environment(), "SIMGPU_DEVICES": str(gpus),
                                    "SIMGPU_LINK": "delay:1>2"},  # it takes a second
                               capture_output=True, check=False)
         h.expect(done.returncode < 3, done.stderr)
@@ -208,6 +208,7 @@ def speed_under_load():
         raise h.Skip("no mount can be made here")
     h.expect(speed("2.5", "16.0") == [], "it sped up")
     h.expect(speed("2.5", "8.0") == [("link-speed", "warning")], "it stayed slower")
+    h.expect(speed("2.5", "8.0", 1) == [("link-idle", "note")], "it had no work")
 
 
 def cannot_begin():
@@ -353,14 +354,17 @@ def acs_changed():
 
 
 def machines_place():
-    """It serves where the user's own file is of no use; the own one goes first."""
+    """It serves where the user's own file is of no use, or older."""
     with Made("drop:1>2") as bad, Made("") as good:
         own = pathlib.Path(bad.directory.name) / "ipcshim" / "links"
         own.parent.mkdir()
         env = {"XDG_CACHE_HOME": bad.directory.name, "IPCSHIM_VERDICT_FILE": ""}
         shm = {"before": "mount -t tmpfs tmpfs /var/cache && mkdir /var/cache/ipcshim && "
                          f"cp {bad.path} /var/cache/ipcshim/links || exit 99"}
-        for text, used in ((None, True), ("format = 9\n", True), (good.path.read_text(), False)):
+        newer = good.path.read_text()
+        older = re.sub(r"(?m)^made = \d+", "made = 2001", newer)
+        newer = re.sub(r"(?m)^made = \d+", "made = 2999", newer)
+        for text, used in ((None, True), ("format = 9\n", True), (newer, False), (older, True)):
             if text:
                 own.write_text(text)
             served("host" if used else "ipc", [FOUND] if used else [], bad, env=env, shm=shm)

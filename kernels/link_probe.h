@@ -46,13 +46,12 @@ IPS_DEVICE uint64_t ips_link_least(uint64_t value)
 }
 
 /* All lanes of a warp come with what they have; lane 0 writes it. */
-IPS_DEVICE void ips_link_report(const struct ips_link_args *args, uint64_t start,
-                                uint64_t end, bool late, uint64_t wrong, uint64_t blank,
-                                uint64_t first)
+IPS_DEVICE void ips_link_report(const struct ips_link_args *args, uint64_t start, bool late,
+                                uint64_t wrong, uint64_t blank, uint64_t first)
 {
     const struct ips_link_result result = {
         start,
-        end,
+        ips_clock_ns(),
         ips_link_sum(late),
         ips_link_sum(wrong),
         ips_link_sum(blank),
@@ -81,14 +80,8 @@ IPS_DEVICE void ips_link_store_run(const struct ips_link_args *args)
     const bool any = ips_barrier_any(late);
     if (args->flag && !any && ips_thread() == 0)
         ips_st_release(&args->flag[ips_block()].value, args->seed);
-    ips_barrier();
-    const uint64_t end = ips_clock_ns(); /* the time counts until all has left */
-    if (args->until && ips_thread() == 0)
-        while (ips_ld_relaxed(args->until) != args->seed &&
-               ips_clock_ns() - start < args->deadline_ns)
-            ips_spin();
-    ips_barrier();
-    ips_link_report(args, start, end, late, 0, 0, UINT64_MAX);
+    ips_barrier(); /* the time counts until all has left */
+    ips_link_report(args, start, late, 0, 0, UINT64_MAX);
 }
 
 IPS_DEVICE bool ips_link_await(const struct ips_link_args *args, uint64_t start)
@@ -128,7 +121,7 @@ IPS_DEVICE void ips_link_check_run(const struct ips_link_args *args)
             }
             late = ips_clock_ns() - begin > args->deadline_ns;
         }
-    ips_link_report(args, start, ips_clock_ns(), late, wrong, blank, first);
+    ips_link_report(args, start, late, wrong, blank, first);
 }
 
 #endif

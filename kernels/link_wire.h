@@ -29,8 +29,6 @@ struct ips_link_args {
     struct ips_word
         *flag; /* one a block: raised after the data, or awaited; NULL: none */
     struct ips_link_result *result; /* one a warp */
-    const uint64_t *until; /* who stores stays on the GPU until this holds the seed, since
-                              some links deliver only when it goes; NULL: it goes */
     uint64_t seed;                  /* of the data, and what a raised flag holds; not 0 */
     uint64_t units;
     uint64_t deadline_ns; /* from the kernel's start */
@@ -52,6 +50,6 @@ IPS_BOTH uint64_t ips_link_word(uint64_t seed, uint64_t half)
 }
 
 IPS_STATIC_ASSERT(sizeof(struct ips_link_result) == 48, "same layout everywhere");
-IPS_STATIC_ASSERT(sizeof(struct ips_link_args) == 64, "same layout everywhere");
+IPS_STATIC_ASSERT(sizeof(struct ips_link_args) == 56, "same layout everywhere");
 
 #endif

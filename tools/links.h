@@ -42,14 +42,11 @@ struct links_page {
 
 /* Memory that is written to: a flag of each block, then the data. */
 #define LINKS_DATA 4096
-/* Behind the host's inbox: for each GPU the word until which its stores stay, on a line of
- * its own. */
-#define LINKS_UNTIL_BYTES (IPS_VERDICTS_GPUS * sizeof(struct ips_word))
 
 struct links_gpu {
     gpu_device id;
     gpu_context context;
-    gpu_function store, check;
+    gpu_function store, check, probe;
     gpu_stream in, out;    /* work of the owner of memory, and of who uses another's */
     gpu_ptr inbox, outbox; /* LINKS_DATA + bytes; bytes */
     gpu_ptr result[2];     /* of kernels on `in` and on `out` */
@@ -99,8 +96,14 @@ int links_measure(struct links_machine *m, struct links_set *set);
 int links_judge(struct links_machine *m, enum ips_link_method method,
                 struct links_pair *pair);
 
+/* Whether kernels that stay on both GPUs do not hear of each other in time: links_resident.c.
+ */
+int links_resident(struct links_machine *m, unsigned a, unsigned b, int *ret_bad);
+
 /* Makes the GPU's context current. */
 int links_enter(struct links_machine *m, unsigned gpu);
+/* Waits for all of the stream's work. */
+int links_wait(struct links_machine *m, unsigned gpu, gpu_stream stream);
 /* Checks the data against the seed on a GPU's `out` stream, once and without a flag. */
 int links_check(struct links_machine *m, unsigned gpu, gpu_ptr data, uint64_t seed,
                 struct links_seen *ret);

@@ -40,7 +40,7 @@ int links_enter(struct links_machine *m, unsigned gpu)
 }
 
 /* Polls: on the stand-in, a stream is a thread that needs the core. */
-static int wait_stream(struct links_machine *m, unsigned gpu, gpu_stream stream)
+int links_wait(struct links_machine *m, unsigned gpu, gpu_stream stream)
 {
     int error;
     TRY(links_enter(m, gpu));
@@ -51,14 +51,13 @@ static int wait_stream(struct links_machine *m, unsigned gpu, gpu_stream stream)
 
 static int launch(struct links_machine *m, unsigned gpu, int stream,
                   gpu_function function, gpu_ptr data, gpu_ptr flag, uint64_t seed,
-                  unsigned passes, gpu_ptr until)
+                  unsigned passes)
 {
     const struct links_gpu *at = &m->at[gpu];
     struct ips_link_args args = {
         .data = (void *)(uintptr_t)data,
         .flag = (struct ips_word *)(uintptr_t)flag,
         .result = (struct ips_link_result *)(uintptr_t)at->result[stream],
-        .until = (const uint64_t *)(uintptr_t)until,
         .seed = seed,
         .units = m->units,
         .deadline_ns = DEADLINE_NS,
@@ -79,7 +78,7 @@ static int read_seen(struct links_machine *m, unsigned gpu, int stream,
     const gpu_stream on = stream == ON_IN ? at->in : at->out;
     const unsigned warps = m->blocks * m->threads / 32;
     uint64_t start = UINT64_MAX, end = 0;
-    TRY(wait_stream(m, gpu, on));
+    TRY(links_wait(m, gpu, on));
     TRY(m->gpu->cuMemcpyDtoHAsync(result, at->result[stream], warps * sizeof *result,
                                   on));
     TRY(m->gpu->cuStreamSynchronize(on));
@@ -99,7 +98,7 @@ static int read_seen(struct links_machine *m, unsigned gpu, int stream,
 int links_check(struct links_machine *m, unsigned gpu, gpu_ptr data, uint64_t seed,
                 struct links_seen *ret)
 {
-    TRY(launch(m, gpu, ON_OUT, m->at[gpu].check, data, 0, seed, 1, 0));
+    TRY(launch(m, gpu, ON_OUT, m->at[gpu].check, data, 0, seed, 1));
     return read_seen(m, gpu, ON_OUT, ret);
 }
 
@@ -161,9 +160,8 @@ static int fill(struct links_machine *m, unsigned owner, uint64_t seed)
         host_fill(m, seed);
         return 0;
     }
-    TRY(launch(m, owner, ON_IN, m->at[owner].store, m->at[owner].outbox, 0, seed, 1,
-               0));
-    return wait_stream(m, owner, m->at[owner].in);
+    TRY(launch(m, owner, ON_IN, m->at[owner].store, m->at[owner].outbox, 0, seed, 1));
+    return links_wait(m, owner, m->at[owner].in);
 }
 
 static int prepare(struct links_machine *m, enum ips_link_method method,
@@ -194,35 +192,7 @@ static int start_owner(struct links_machine *m, enum ips_link_method method,
         return 0;
     const struct links_gpu *to = &m->at[pair->to];
     return launch(m, pair->to, ON_IN, to->check, to->inbox + LINKS_DATA, to->inbox,
-                  pair->seed, 1, 0);
-}
-
-static size_t until_at(const struct links_machine *m, const struct links_pair *pair)
-{
-    return LINKS_DATA + m->bytes + pair->from * sizeof(struct ips_word);
-}
-
-/* As the GPU maps it; 0 where the host is the owner, who looks when the kernel is gone. */
-static gpu_ptr until_of(const struct links_machine *m, const struct links_pair *pair)
-{
-    const gpu_ptr host = m->at[pair->from].host;
-    return host && pair->to != IPS_VERDICTS_HOST ? host + until_at(m, pair) : 0;
-}
-
-/* Lets the kernels go that store, each when its owner's has seen what it stored, or has given
- * up. */
-static int let_go(struct links_machine *m, const struct links_set *set)
-{
-    for (unsigned i = 0; i < set->count; i++) {
-        const struct links_pair *pair = &set->pair[i];
-        if (!until_of(m, pair))
-            continue;
-        const int error = wait_stream(m, pair->to, m->at[pair->to].in);
-        __atomic_store_n((uint64_t *)(void *)(m->host + until_at(m, pair)), pair->seed,
-                         __ATOMIC_RELEASE);
-        TRY(error);
-    }
-    return 0;
+                  pair->seed, 1);
 }
 
 static int start_actor(struct links_machine *m, enum ips_link_method method,
@@ -232,12 +202,12 @@ static int start_actor(struct links_machine *m, enum ips_link_method method,
     const gpu_ptr inbox = inbox_of(m, pair);
     if (method == IPS_LINK_STORES)
         return launch(m, pair->from, ON_OUT, from->store, inbox + LINKS_DATA, inbox,
-                      pair->seed, m->passes[method], until_of(m, pair));
+                      pair->seed, m->passes[method]);
     if (method == IPS_LINK_LOADS)
         return launch(m, pair->from, ON_OUT, from->check,
                       pair->to == IPS_VERDICTS_HOST ? inbox + LINKS_DATA
                                                     : m->at[pair->to].outbox,
-                      0, pair->seed, m->passes[method], 0);
+                      0, pair->seed, m->passes[method]);
     TRY(links_enter(m, pair->from));
     for (unsigned pass = 0; pass < m->passes[method]; pass++)
         TRY(m->copy(inbox + LINKS_DATA, from->outbox, m->bytes, from->out));
@@ -277,7 +247,7 @@ static int finish(struct links_machine *m, enum ips_link_method method,
         return 0;
     if (method == IPS_LINK_COPIES)
         TRY(launch(m, pair->to, ON_IN, m->at[pair->to].check,
-                   m->at[pair->to].inbox + LINKS_DATA, 0, pair->seed, 1, 0));
+                   m->at[pair->to].inbox + LINKS_DATA, 0, pair->seed, 1));
     return read_seen(m, pair->to, ON_IN, &pair->owner);
 }
 
@@ -291,8 +261,6 @@ static int once(struct links_machine *m, struct links_set *set, int *ret_bad)
     const double start = now_s();
     for (unsigned i = 0; i < set->count; i++)
         TRY(start_actor(m, set->method, &set->pair[i]));
-    if (set->method == IPS_LINK_STORES)
-        TRY(let_go(m, set));
     TRY(wait_actors(m, set, start));
     for (unsigned i = 0; i < set->count; i++)
         TRY(finish(m, set->method, &set->pair[i]));

@@ -53,6 +53,7 @@ static int load(struct links_machine *m, struct links_gpu *at)
     const void *image = ips_kernel_image_bytes ? (const void *)ips_kernel_image : none;
     gpu_module module;
     TRY(m->gpu->cuModuleLoadData(&module, image));
+    TRY(find_kernel(m, module, IPS_KERNEL_PROBE, &at->probe));
     TRY(find_kernel(m, module, IPS_KERNEL_LINK_STORE, &at->store));
     return find_kernel(m, module, IPS_KERNEL_LINK_CHECK, &at->check);
 }
@@ -84,7 +85,7 @@ static int open_gpu(struct links_machine *m, unsigned gpu)
 /* Host memory that a GPU can't map is no fault: it is then not measured. */
 static void map_host(struct links_machine *m)
 {
-    const size_t bytes = LINKS_DATA + m->bytes + LINKS_UNTIL_BYTES;
+    const size_t bytes = LINKS_DATA + m->bytes;
     void *host =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (host == MAP_FAILED || links_enter(m, 0))
@@ -255,6 +256,42 @@ static int measure_alone(struct links_machine *m, int method)
     return 0;
 }
 
+static void set_state(struct links_cell *cell, enum links_state state)
+{
+    __atomic_store_n(&cell->state, state, __ATOMIC_RELEASE);
+}
+
+/* Of pairs whose stores arrive in both directions: whether they do while both kernels stay.
+ * Which direction fails then is not known: both count. */
+static int measure_resident(struct links_machine *m)
+{
+    struct links_cell(*cell)[IPS_VERDICTS_GPUS + 1] =
+        m->page->cell[IPS_LINK_ALONE][IPS_LINK_STORES];
+    for (unsigned a = 0; a < m->page->gpus; a++)
+        for (unsigned b = 0; b < a; b++) {
+            struct links_cell *way[2] = {&cell[a][b], &cell[b][a]};
+            int bad = 0;
+            if (way[0]->kind != IPS_LINK_OK || way[1]->kind != IPS_LINK_OK)
+                continue;
+            for (int i = 0; i < 2; i++)
+                set_state(way[i], LINKS_RUNS);
+            step(m);
+            const int error = links_resident(m, a, b, &bad);
+            for (int i = 0; i < 2; i++) {
+                if (error || bad) {
+                    way[i]->kind = error ? IPS_LINK_FAILS : IPS_LINK_LATE;
+                    way[i]->gbps = 0;
+                    snprintf(way[i]->detail, sizeof way[i]->detail, "%s",
+                             error ? ips_gpu_error(error)
+                                   : "not while the kernels of both GPUs stay");
+                }
+                set_state(way[i], LINKS_DONE);
+            }
+            TRY(error);
+        }
+    return 0;
+}
+
 static int measure_ring(struct links_machine *m, int method)
 {
     struct links_cell(*cell)[IPS_VERDICTS_GPUS + 1] =
@@ -270,8 +307,11 @@ static int measure_ring(struct links_machine *m, int method)
 
 static int measure_all(struct links_machine *m)
 {
-    for (int method = 0; method < IPS_LINK_METHODS; method++)
+    for (int method = 0; method < IPS_LINK_METHODS; method++) {
         TRY(measure_alone(m, method));
+        if (method == IPS_LINK_STORES)
+            TRY(measure_resident(m));
+    }
     for (int method = 0; method < IPS_LINK_METHODS; method++)
         TRY(measure_ring(m, method));
     return 0;

@@ -117,6 +117,18 @@ def each_pair(fault):
             h.expect(f"({kind})" in broken[0]["text"], f"{broken}", result)
 
 
+def held_back():
+    """What arrives only when the kernel goes that stored it: nobody who waits may rely on it."""
+    with Made() as none, Made() as made:
+        rows, _, result = probe(made.path, "hold:1>2")
+        bad = {("alone", "store", BUS[a], BUS[b]): "late" for a, b in ((1, 2), (2, 1))}
+        h.expect(rows == {**wanted({}), **bad}, f"{rows}", result)
+        for file, line in ((none, r"rank \d: what rank \d .* does not arrive"),
+                           (made, f"rank 0: {FOUND}stores of GPU .* late")):
+            served("host", ["goes through host memory: " + line], file,
+                   env={"SIMGPU_LINK": "hold:1>2"})
+
+
 def all_at_once():
     links = dict(zip(PAIRS, ("drop", "mirror", "corrupt", "delay", "blind")))
     with Made() as made:
@@ -280,7 +292,8 @@ def sound_links():
 def host_is_probed():
     """What is known of the links says nothing of host memory, nor of ranks that share a GPU."""
     with Made() as none, Made("") as made:
-        for env in ({"IPCSHIM_TRANSPORT": "host"}, {"SIMGPU_DEVICES": "1"}):
+        for env in ({"IPCSHIM_TRANSPORT": "host"}, {"SIMGPU_DEVICES": "1"},
+                    {"SIMGPU_DEVICES": "2"}):
             h.expect(count_launches(none, SCRIPT, **env)[0] ==
                      count_launches(made, SCRIPT, **env)[0], f"{env}")
 
@@ -426,6 +439,7 @@ def tests():
     yield "sound links", healthy
     for fault in KINDS:
         yield f"{fault}, each directed pair", functools.partial(each_pair, fault)
+    yield "writes that are held back", held_back
     yield "a fault on every pair", all_at_once
     yield "writes to another GPU", stray
     yield "the table", text

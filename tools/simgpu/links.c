@@ -19,7 +19,8 @@
 #define CORRUPT_AT 2048
 
 struct rule {
-    char kind; /* 'd' drop, 'm' mirror, 'c' corrupt, 'l' delay, 'b' blind, 's' stray */
+    char kind; /* 'd' drop, 'm' mirror, 'c' corrupt, 'l' delay, 'h' hold, 'b' blind,
+                  's' stray */
     int from, to;
 };
 
@@ -44,7 +45,8 @@ static void read_rule(const char *text)
         const char *word;
         char kind;
     } kinds[] = {{"drop", 'd'},  {"mirror", 'm'}, {"corrupt", 'c'},
-                 {"delay", 'l'}, {"blind", 'b'},  {"stray", 's'}};
+                 {"delay", 'l'}, {"hold", 'h'},   {"blind", 'b'},
+                 {"stray", 's'}};
     struct rule rule = {0, ANY, ANY};
     const size_t length = strcspn(text, ":");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
@@ -155,6 +157,30 @@ static void delay_locked(unsigned char *to, const uint64_t *value, unsigned byte
     pthread_cond_signal(&late_more);
 }
 
+/* Until the kernel, or the copy, has ended that this thread runs. */
+static __thread struct late *held_first;
+static __thread struct late **held_last;
+
+static void hold(unsigned char *to, const uint64_t *value, unsigned bytes)
+{
+    struct late *write = malloc(sizeof *write);
+    if (!write)
+        abort();
+    *write = (struct late){NULL, 0, {value[0], value[1]}, to, bytes};
+    *(held_first ? held_last : &held_first) = write;
+    held_last = &write->next;
+}
+
+void sim_links_settle(void)
+{
+    while (held_first) {
+        struct late *write = held_first;
+        put(write->to, write->value, write->bytes);
+        held_first = write->next;
+        free(write);
+    }
+}
+
 /* Memory of the same size of a third device, for what goes astray; NULL: none is in this
  * process. */
 static struct sim_memory *find_third(const struct sim_memory *m)
@@ -180,6 +206,8 @@ int simgpu_store(void *address, uint64_t low, uint64_t high, unsigned bytes)
         put(third->base + at, value, bytes);
     if (kind == 'l')
         delay_locked(address, value, bytes);
+    if (kind == 'h')
+        hold(address, value, bytes);
     if (kind == 'c') {
         value[0] ^= at % CORRUPT_EVERY / 16 == CORRUPT_AT / 16;
         put(address, value, bytes);

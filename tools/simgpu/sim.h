@@ -219,6 +219,8 @@ void sim_memory_remove_locked(struct sim_memory *memory);
 extern int simgpu_links; /* not 0: there are bad ones, so accesses are looked at */
 extern __thread int sim_device_here; /* whose work this thread runs; -1: no device's */
 void sim_links_read(const char *text);
+/* What the thread has run has ended: what it stored and a link holds arrives. */
+void sim_links_settle(void);
 /* What a kernel stores or loads, before it does: whether that is done with, and where to
  * load from. bytes: at most 16. */
 int simgpu_store(void *address, uint64_t low, uint64_t high, unsigned bytes);

@@ -117,6 +117,7 @@ static void *stream_main(void *argument)
         if (!op)
             break;
         run_locked(&op->work, &lanes);
+        sim_links_settle();
         stream->head = op->next;
         if (!stream->head)
             stream->tail = &stream->head;

@@ -334,16 +334,16 @@ static int leaves_room(int fd, size_t bytes)
 int ips_segment_reserve_more(const struct ips_segment *segment, size_t at, size_t bytes,
                              char *ret_reason)
 {
-    const char *why = NULL;
-    int error = 0;
-    if (!has_file(segment)) {
-        error = EBADF;
-    } else if (!leaves_room(segment->fd, bytes)) {
-        error = ENOSPC;
-        why = "less than half of /dev/shm would be left for others";
-    } else {
+    int error = has_file(segment) ? 0 : EBADF, room = 1;
+    if (!error)
+        room = leaves_room(segment->fd, bytes);
+    if (!error && room)
         error = reserve(segment->fd, MORE + at, bytes);
-    }
+    if (!error && room)
+        room = leaves_room(segment->fd, 0); /* others have reserved meanwhile */
+    const char *why = room ? NULL : "less than half of /dev/shm would be left for others";
+    if (!room)
+        error = ENOSPC;
     if (error)
         snprintf(ret_reason, IPS_REASON_BYTES,
                  "cannot reserve %zu bytes of shared memory: %s; make room in /dev/shm "

@@ -36,10 +36,10 @@ PROFILES = {
 
 # Share of the calls in a hundred, by ranks and profile: what is quick comes often.
 SHARES = {
-    2: {"short": 33, "LL": 15, "LL128": 12, "Simple": 8, "long": 1},
+    2: {"short": 35, "LL": 15, "LL128": 12, "Simple": 8, "long": 1},
     3: {"short": 7, "LL": 4, "LL128": 3, "Simple": 2, "long": 1},
     4: {"short": 5, "LL": 3, "LL128": 2, "Simple": 1, "long": 1},
-    8: {"short": 0.5, "LL": 0.6, "LL128": 0.5, "Simple": 0.2, "long": 0.2},
+    8: {"short": 0.2, "LL": 0.2, "LL128": 0.2, "Simple": 0.1, "long": 0.1},
 }
 LONG_SHARES = {
     2: {"short": 30, "LL": 15, "LL128": 10, "Simple": 7, "long": 3},

@@ -229,7 +229,7 @@ static unsigned clock_divisor(void)
     static unsigned divisor;
     unsigned known = __atomic_load_n(&divisor, __ATOMIC_RELAXED);
     if (!known) {
-        const char *text = getenv("SIMGPU_CLOCK");
+        const char *text = secure_getenv("SIMGPU_CLOCK");
         const int wanted = text ? atoi(text) : 1;
         known = wanted > 1 ? (unsigned)wanted : 1;
         __atomic_store_n(&divisor, known, __ATOMIC_RELAXED);

@@ -69,19 +69,17 @@ static uint32_t percent(unsigned part, unsigned whole)
 /* Through NVLink nothing is shared, and through host memory the switch's uplink is
  * crossed inside a group as well. */
 static void find_groups(const struct places *places, const unsigned *ring,
-                        unsigned nranks, enum ips_link link, struct ips_lineup *ret)
+                        unsigned nranks, const struct ips_ring_cost *cost,
+                        enum ips_link link, struct ips_lineup *ret)
 {
     struct ips_ring_uplink uplink;
     if (link == IPS_LINK_NVLINK)
         return;
     const unsigned size =
         ips_ring_groups(&places->topology, places->gpu_of, ring, nranks, &uplink);
-    const struct ips_ring_cost cost =
-        ips_ring_cost(&places->topology, places->gpu_of, ring, nranks);
-    if (!size || (link == IPS_LINK_HOST && cost.socket != nranks / size))
+    if (!size || (link == IPS_LINK_HOST && cost->socket != nranks / size))
         return;
     ret->group = size;
-    /* Through host memory the switch's uplink is crossed inside groups as well. */
     if (uplink.inside && link != IPS_LINK_HOST)
         ret->uplink = percent(uplink.uplink, uplink.inside);
 }
@@ -118,10 +116,10 @@ void ips_lineup_find(const struct ips_record *const *records, int nranks,
         ips_ring_order(&places->topology, places->gpu_of, (unsigned)nranks, ring);
         for (int i = 0; i < nranks; i++)
             ret->rank[i] = (uint8_t)ring[i];
-        find_groups(places, ring, (unsigned)nranks, link, ret);
-        describe(ret, nranks,
-                 ips_ring_cost(&places->topology, places->gpu_of, ring, (unsigned)nranks),
-                 ret_text);
+        const struct ips_ring_cost cost =
+            ips_ring_cost(&places->topology, places->gpu_of, ring, (unsigned)nranks);
+        find_groups(places, ring, (unsigned)nranks, &cost, link, ret);
+        describe(ret, nranks, cost, ret_text);
     }
     free(places);
 }

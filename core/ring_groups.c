@@ -4,10 +4,6 @@
  * What is not known makes no group. */
 #include "core/ring_order.h"
 
-#define UNKNOWN_SOCKET INT64_C(-1)
-/* A NUMA node of unknown socket is one of its own. */
-#define NO_SOCKET (INT64_C(1) << 32)
-
 struct members {
     const struct ips_topology *t;
     int gpu[IPS_RING_RANKS]; /* by place in the ring; all are known */
@@ -85,23 +81,16 @@ static int by_switch(const struct members *m, struct ips_ring_uplink *ret)
     return 1;
 }
 
-static ips_address socket_of(const struct ips_topo_device *gpu)
-{
-    if (gpu->socket >= 0)
-        return gpu->socket;
-    return gpu->numa >= 0 ? NO_SOCKET + gpu->numa : UNKNOWN_SOCKET;
-}
-
 static int by_socket(const struct members *m, struct ips_ring_uplink *ret)
 {
     struct ips_ring_uplink found = {IPS_GROUP_SOCKET, 0, UINT32_MAX};
     for (unsigned i = 0; i < m->ranks; i++) {
         const struct ips_topo_device *gpu = &m->t->device[m->gpu[i]];
-        const ips_address socket = socket_of(gpu);
-        if (socket == UNKNOWN_SOCKET)
+        const int64_t socket = ips_topology_socket(gpu);
+        if (gpu->socket < 0 && gpu->numa < 0)
             return 0;
         for (unsigned j = 0; j < i; j++)
-            if ((socket_of(&m->t->device[m->gpu[j]]) == socket) !=
+            if ((ips_topology_socket(&m->t->device[m->gpu[j]]) == socket) !=
                 (i / m->size == j / m->size))
                 return 0;
         if (gpu->socket < 0)

@@ -4,9 +4,6 @@
  * at least once for each group, and this one does exactly so. */
 #include "core/ring_order.h"
 
-/* Behind every known socket; a NUMA node of unknown socket is one of its own. */
-#define NO_SOCKET (INT64_C(1) << 32)
-
 struct place {
     ips_address socket, numa, host;
     ips_address top; /* the outermost switch, else the GPU itself */
@@ -33,7 +30,7 @@ static void find_path(const struct ips_topology *t, int gpu, struct place *place
 static struct place find_place(const struct ips_topology *t, const int *gpu_of,
                                unsigned rank)
 {
-    struct place place = {.socket = NO_SOCKET - 1, .numa = -1, .host = -1, .rank = rank};
+    struct place place = {.socket = IPS_NO_SOCKET - 1, .numa = -1, .host = -1, .rank = rank};
     int gpu = gpu_of[rank];
     if (gpu < 0) {
         place.top = -1 - (ips_address)rank;
@@ -42,7 +39,7 @@ static struct place find_place(const struct ips_topology *t, const int *gpu_of,
     const struct ips_topo_device *d = &t->device[gpu];
     place.numa = d->numa;
     place.host = d->host;
-    place.socket = d->socket >= 0 ? d->socket : NO_SOCKET + d->numa;
+    place.socket = ips_topology_socket(d);
     find_path(t, gpu, &place);
     return place;
 }

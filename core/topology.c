@@ -42,6 +42,11 @@ static unsigned switches_below(const struct ips_topology *t, unsigned gpu, int c
     return count;
 }
 
+int64_t ips_topology_socket(const struct ips_topo_device *device)
+{
+    return device->socket >= 0 ? device->socket : IPS_NO_SOCKET + device->numa;
+}
+
 enum ips_pair_class ips_topology_class(const struct ips_topology *t, unsigned a,
                                        unsigned b)
 {

@@ -80,6 +80,11 @@ void ips_topology_read(int root, struct ips_topology *ret);
 void ips_topology_read_gpus(int root, const ips_address *gpus, unsigned count,
                             struct ips_topology *ret);
 
+/* Equal for devices of one socket; where that is unknown each NUMA node counts as one,
+ * behind all sockets, and all devices of unknown node as one before those. */
+#define IPS_NO_SOCKET (INT64_C(1) << 32)
+int64_t ips_topology_socket(const struct ips_topo_device *device);
+
 enum ips_pair_class ips_topology_class(const struct ips_topology *t, unsigned a,
                                        unsigned b);
 /* The cell of the matrix, "NV4" where NVLinks are known; text[8], returned. */

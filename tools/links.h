@@ -40,6 +40,14 @@ struct links_page {
 
 /* --- the child's --- */
 
+/* Gives the driver's error to the caller. */
+#define LINKS_TRY(call)    \
+    do {                   \
+        int try_ = (call); \
+        if (try_)          \
+            return try_;   \
+    } while (0)
+
 /* Memory that is written to: a flag of each block, then the data. */
 #define LINKS_DATA 4096
 
@@ -96,7 +104,8 @@ int links_measure(struct links_machine *m, struct links_set *set);
 int links_judge(struct links_machine *m, enum ips_link_method method,
                 struct links_pair *pair);
 
-/* Whether kernels that stay on both GPUs do not hear of each other in time: links_resident.c.
+/* Whether kernels that stay on both GPUs do not hear of each other in time:
+ * links_resident.c.
  */
 int links_resident(struct links_machine *m, unsigned a, unsigned b, int *ret_bad);
 

@@ -10,13 +10,6 @@
 
 #define DEADLINE_NS 500000000u
 #define CLEAR 0x11 /* what memory holds before: no data is like it */
-#define TRY(call)          \
-    do {                   \
-        int try_ = (call); \
-        if (try_)          \
-            return try_;   \
-    } while (0)
-
 enum { ON_IN, ON_OUT };
 
 static double now_s(void)
@@ -32,9 +25,9 @@ int links_enter(struct links_machine *m, unsigned gpu)
     if (m->entered == (int)gpu)
         return 0;
     if (m->entered >= 0)
-        TRY(m->gpu->cuCtxPopCurrent(&ignored));
+        LINKS_TRY(m->gpu->cuCtxPopCurrent(&ignored));
     m->entered = -1;
-    TRY(m->gpu->cuCtxPushCurrent(m->at[gpu].context));
+    LINKS_TRY(m->gpu->cuCtxPushCurrent(m->at[gpu].context));
     m->entered = (int)gpu;
     return 0;
 }
@@ -43,7 +36,7 @@ int links_enter(struct links_machine *m, unsigned gpu)
 int links_wait(struct links_machine *m, unsigned gpu, gpu_stream stream)
 {
     int error;
-    TRY(links_enter(m, gpu));
+    LINKS_TRY(links_enter(m, gpu));
     while ((error = m->gpu->cuStreamQuery(stream)) == GPU_ERROR_NOT_READY)
         sched_yield();
     return error;
@@ -64,7 +57,7 @@ static int launch(struct links_machine *m, unsigned gpu, int stream,
         .passes = passes,
     };
     void *parameters[] = {&args};
-    TRY(links_enter(m, gpu));
+    LINKS_TRY(links_enter(m, gpu));
     return m->gpu->cuLaunchKernel(function, m->blocks, 1, 1, m->threads, 1, 1, 0,
                                   stream == ON_IN ? at->in : at->out, parameters, NULL);
 }
@@ -78,10 +71,10 @@ static int read_seen(struct links_machine *m, unsigned gpu, int stream,
     const gpu_stream on = stream == ON_IN ? at->in : at->out;
     const unsigned warps = m->blocks * m->threads / 32;
     uint64_t start = UINT64_MAX, end = 0;
-    TRY(links_wait(m, gpu, on));
-    TRY(m->gpu->cuMemcpyDtoHAsync(result, at->result[stream], warps * sizeof *result,
-                                  on));
-    TRY(m->gpu->cuStreamSynchronize(on));
+    LINKS_TRY(links_wait(m, gpu, on));
+    LINKS_TRY(m->gpu->cuMemcpyDtoHAsync(result, at->result[stream],
+                                        warps * sizeof *result, on));
+    LINKS_TRY(m->gpu->cuStreamSynchronize(on));
     *ret = (struct links_seen){.first = UINT64_MAX};
     for (unsigned i = 0; i < warps; i++) {
         ret->late += result[i].late;
@@ -98,7 +91,7 @@ static int read_seen(struct links_machine *m, unsigned gpu, int stream,
 int links_check(struct links_machine *m, unsigned gpu, gpu_ptr data, uint64_t seed,
                 struct links_seen *ret)
 {
-    TRY(launch(m, gpu, ON_OUT, m->at[gpu].check, data, 0, seed, 1));
+    LINKS_TRY(launch(m, gpu, ON_OUT, m->at[gpu].check, data, 0, seed, 1));
     return read_seen(m, gpu, ON_OUT, ret);
 }
 
@@ -148,9 +141,9 @@ static int clear(struct links_machine *m, unsigned to)
         memset(m->host, CLEAR, LINKS_DATA + m->bytes);
         return 0;
     }
-    TRY(links_enter(m, to));
-    TRY(m->gpu->cuMemsetD8Async(m->at[to].inbox, CLEAR, LINKS_DATA + m->bytes,
-                                m->at[to].in));
+    LINKS_TRY(links_enter(m, to));
+    LINKS_TRY(m->gpu->cuMemsetD8Async(m->at[to].inbox, CLEAR, LINKS_DATA + m->bytes,
+                                      m->at[to].in));
     return m->gpu->cuStreamSynchronize(m->at[to].in);
 }
 
@@ -160,7 +153,8 @@ static int fill(struct links_machine *m, unsigned owner, uint64_t seed)
         host_fill(m, seed);
         return 0;
     }
-    TRY(launch(m, owner, ON_IN, m->at[owner].store, m->at[owner].outbox, 0, seed, 1));
+    LINKS_TRY(
+        launch(m, owner, ON_IN, m->at[owner].store, m->at[owner].outbox, 0, seed, 1));
     return links_wait(m, owner, m->at[owner].in);
 }
 
@@ -175,7 +169,7 @@ static int prepare(struct links_machine *m, enum ips_link_method method,
     pair->detail[0] = 0;
     if (method == IPS_LINK_LOADS)
         return fill(m, pair->to, pair->seed);
-    TRY(clear(m, pair->to));
+    LINKS_TRY(clear(m, pair->to));
     return method == IPS_LINK_COPIES ? fill(m, pair->from, pair->seed) : 0;
 }
 
@@ -208,9 +202,9 @@ static int start_actor(struct links_machine *m, enum ips_link_method method,
                       pair->to == IPS_VERDICTS_HOST ? inbox + LINKS_DATA
                                                     : m->at[pair->to].outbox,
                       0, pair->seed, m->passes[method]);
-    TRY(links_enter(m, pair->from));
+    LINKS_TRY(links_enter(m, pair->from));
     for (unsigned pass = 0; pass < m->passes[method]; pass++)
-        TRY(m->copy(inbox + LINKS_DATA, from->outbox, m->bytes, from->out));
+        LINKS_TRY(m->copy(inbox + LINKS_DATA, from->outbox, m->bytes, from->out));
     return 0;
 }
 
@@ -222,11 +216,11 @@ static int wait_actors(struct links_machine *m, struct links_set *set, double st
         for (unsigned i = 0; i < set->count; i++) {
             if (!(left >> i & 1))
                 continue;
-            TRY(links_enter(m, set->pair[i].from));
+            LINKS_TRY(links_enter(m, set->pair[i].from));
             const int error = m->gpu->cuStreamQuery(m->at[set->pair[i].from].out);
             if (error == GPU_ERROR_NOT_READY)
                 continue;
-            TRY(error);
+            LINKS_TRY(error);
             set->pair[i].seconds = now_s() - start;
             left &= ~(1u << i);
         }
@@ -238,7 +232,7 @@ static int finish(struct links_machine *m, enum ips_link_method method,
 {
     const int host = pair->to == IPS_VERDICTS_HOST;
     if (method != IPS_LINK_COPIES) {
-        TRY(read_seen(m, pair->from, ON_OUT, &pair->actor));
+        LINKS_TRY(read_seen(m, pair->from, ON_OUT, &pair->actor));
         pair->seconds = pair->actor.seconds;
     }
     if (method != IPS_LINK_LOADS && host)
@@ -246,8 +240,8 @@ static int finish(struct links_machine *m, enum ips_link_method method,
     if (method == IPS_LINK_LOADS || host)
         return 0;
     if (method == IPS_LINK_COPIES)
-        TRY(launch(m, pair->to, ON_IN, m->at[pair->to].check,
-                   m->at[pair->to].inbox + LINKS_DATA, 0, pair->seed, 1));
+        LINKS_TRY(launch(m, pair->to, ON_IN, m->at[pair->to].check,
+                         m->at[pair->to].inbox + LINKS_DATA, 0, pair->seed, 1));
     return read_seen(m, pair->to, ON_IN, &pair->owner);
 }
 
@@ -255,17 +249,17 @@ static int once(struct links_machine *m, struct links_set *set, int *ret_bad)
 {
     *ret_bad = 0;
     for (unsigned i = 0; i < set->count; i++)
-        TRY(prepare(m, set->method, &set->pair[i]));
+        LINKS_TRY(prepare(m, set->method, &set->pair[i]));
     for (unsigned i = 0; i < set->count; i++)
-        TRY(start_owner(m, set->method, &set->pair[i]));
+        LINKS_TRY(start_owner(m, set->method, &set->pair[i]));
     const double start = now_s();
     for (unsigned i = 0; i < set->count; i++)
-        TRY(start_actor(m, set->method, &set->pair[i]));
-    TRY(wait_actors(m, set, start));
+        LINKS_TRY(start_actor(m, set->method, &set->pair[i]));
+    LINKS_TRY(wait_actors(m, set, start));
     for (unsigned i = 0; i < set->count; i++)
-        TRY(finish(m, set->method, &set->pair[i]));
+        LINKS_TRY(finish(m, set->method, &set->pair[i]));
     for (unsigned i = 0; i < set->count; i++) {
-        TRY(links_judge(m, set->method, &set->pair[i]));
+        LINKS_TRY(links_judge(m, set->method, &set->pair[i]));
         *ret_bad |= set->pair[i].kind != IPS_LINK_OK;
     }
     return 0;
@@ -285,7 +279,7 @@ static int once_more(struct links_machine *m, struct links_set *set)
 {
     const struct links_set before = *set;
     int bad;
-    TRY(once(m, set, &bad));
+    LINKS_TRY(once(m, set, &bad));
     for (unsigned i = 0; i < set->count; i++)
         if (before.pair[i].kind != IPS_LINK_OK && before.pair[i].kind != IPS_LINK_LATE)
             set->pair[i] = before.pair[i];
@@ -296,6 +290,6 @@ int links_measure(struct links_machine *m, struct links_set *set)
 {
     int bad = 0;
     for (unsigned turn = 0; turn < 2 && !bad; turn++)
-        TRY(once(m, set, &bad));
+        LINKS_TRY(once(m, set, &bad));
     return any_late(set) ? once_more(m, set) : 0;
 }

@@ -16,13 +16,6 @@
 #include "tools/links.h"
 #include "tools/tool.h"
 
-#define TRY(call)          \
-    do {                   \
-        int try_ = (call); \
-        if (try_)          \
-            return try_;   \
-    } while (0)
-
 /* Says why the child can't begin. */
 static int give_up(struct links_machine *m, const char *what, int error)
 {
@@ -43,7 +36,7 @@ static int find_kernel(struct links_machine *m, gpu_module module, const char *n
                        gpu_function *ret)
 {
     int registers;
-    TRY(m->gpu->cuModuleGetFunction(ret, module, name));
+    LINKS_TRY(m->gpu->cuModuleGetFunction(ret, module, name));
     return m->gpu->cuFuncGetAttribute(&registers, GPU_FUNCTION_REGISTERS, *ret);
 }
 
@@ -52,9 +45,9 @@ static int load(struct links_machine *m, struct links_gpu *at)
     static const unsigned char none[64];
     const void *image = ips_kernel_image_bytes ? (const void *)ips_kernel_image : none;
     gpu_module module;
-    TRY(m->gpu->cuModuleLoadData(&module, image));
-    TRY(find_kernel(m, module, IPS_KERNEL_PROBE, &at->probe));
-    TRY(find_kernel(m, module, IPS_KERNEL_LINK_STORE, &at->store));
+    LINKS_TRY(m->gpu->cuModuleLoadData(&module, image));
+    LINKS_TRY(find_kernel(m, module, IPS_KERNEL_PROBE, &at->probe));
+    LINKS_TRY(find_kernel(m, module, IPS_KERNEL_LINK_STORE, &at->store));
     return find_kernel(m, module, IPS_KERNEL_LINK_CHECK, &at->check);
 }
 
@@ -62,22 +55,22 @@ static int allocate(struct links_machine *m, struct links_gpu *at)
 {
     const size_t results =
         (size_t)m->blocks * m->threads / 32 * sizeof(struct ips_link_result);
-    TRY(m->gpu->cuStreamCreate(&at->in, GPU_STREAM_NON_BLOCKING));
-    TRY(m->gpu->cuStreamCreate(&at->out, GPU_STREAM_NON_BLOCKING));
-    TRY(m->gpu->cuMemAlloc(&at->inbox, LINKS_DATA + m->bytes));
-    TRY(m->gpu->cuMemAlloc(&at->outbox, m->bytes));
+    LINKS_TRY(m->gpu->cuStreamCreate(&at->in, GPU_STREAM_NON_BLOCKING));
+    LINKS_TRY(m->gpu->cuStreamCreate(&at->out, GPU_STREAM_NON_BLOCKING));
+    LINKS_TRY(m->gpu->cuMemAlloc(&at->inbox, LINKS_DATA + m->bytes));
+    LINKS_TRY(m->gpu->cuMemAlloc(&at->outbox, m->bytes));
     for (int i = 0; i < 2; i++)
-        TRY(m->gpu->cuMemAlloc(&at->result[i], results));
+        LINKS_TRY(m->gpu->cuMemAlloc(&at->result[i], results));
     return 0;
 }
 
 static int open_gpu(struct links_machine *m, unsigned gpu)
 {
     struct links_gpu *at = &m->at[gpu];
-    TRY(m->gpu->cuDeviceGet(&at->id, (int)gpu));
-    TRY(m->gpu->cuDevicePrimaryCtxRetain(&at->context, at->id));
-    TRY(links_enter(m, gpu));
-    TRY(load(m, at));
+    LINKS_TRY(m->gpu->cuDeviceGet(&at->id, (int)gpu));
+    LINKS_TRY(m->gpu->cuDevicePrimaryCtxRetain(&at->context, at->id));
+    LINKS_TRY(links_enter(m, gpu));
+    LINKS_TRY(load(m, at));
     step(m);
     return allocate(m, at);
 }
@@ -106,8 +99,8 @@ static int open_peers(struct links_machine *m, unsigned from)
         int can = 0;
         if (to == from)
             continue;
-        TRY(m->gpu->cuDeviceCanAccessPeer(&can, m->at[from].id, m->at[to].id));
-        TRY(links_enter(m, from));
+        LINKS_TRY(m->gpu->cuDeviceCanAccessPeer(&can, m->at[from].id, m->at[to].id));
+        LINKS_TRY(links_enter(m, from));
         if (can && !m->gpu->cuCtxEnablePeerAccess(m->at[to].context, 0))
             m->at[from].peers |= 1u << to;
     }
@@ -119,9 +112,9 @@ static int name_gpu(struct links_machine *m, unsigned gpu)
     char bus_id[32], text[IPS_TUNED_GPU_BYTES];
     struct gpu_uuid uuid;
     gpu_device id;
-    TRY(m->gpu->cuDeviceGet(&id, (int)gpu));
-    TRY(m->gpu->cuDeviceGetUuid(&uuid, id));
-    TRY(m->gpu->cuDeviceGetPCIBusId(bus_id, sizeof bus_id, id));
+    LINKS_TRY(m->gpu->cuDeviceGet(&id, (int)gpu));
+    LINKS_TRY(m->gpu->cuDeviceGetUuid(&uuid, id));
+    LINKS_TRY(m->gpu->cuDeviceGetPCIBusId(bus_id, sizeof bus_id, id));
     ips_verdicts_bus_id(bus_id);
     ips_tuned_gpu_text(bus_id, uuid.bytes, text); /* "bus UUID" */
     snprintf(m->page->gpu[gpu][0], sizeof m->page->gpu[gpu][0], "%s", bus_id);
@@ -179,12 +172,12 @@ static int describe(struct links_machine *m)
 {
     struct links_page *page = m->page;
     int count = 0;
-    TRY(m->gpu->cuDriverGetVersion(&page->cuda));
-    TRY(m->gpu->cuDeviceGetCount(&count));
+    LINKS_TRY(m->gpu->cuDriverGetVersion(&page->cuda));
+    LINKS_TRY(m->gpu->cuDeviceGetCount(&count));
     page->gpus = count < IPS_VERDICTS_GPUS ? (unsigned)count : IPS_VERDICTS_GPUS;
     page->left_out = (unsigned)count - page->gpus;
     for (unsigned gpu = 0; gpu < page->gpus; gpu++)
-        TRY(name_gpu(m, gpu));
+        LINKS_TRY(name_gpu(m, gpu));
     page->bytes = m->bytes;
     order_ring(page);
     list(page);
@@ -194,6 +187,11 @@ static int describe(struct links_machine *m)
 
 /* --- measuring --- */
 
+static void set_state(struct links_cell *cell, enum links_state state)
+{
+    __atomic_store_n(&cell->state, state, __ATOMIC_RELEASE);
+}
+
 static void note(struct links_machine *m, int method, struct links_cell *cell,
                  const struct links_pair *pair)
 {
@@ -202,7 +200,7 @@ static void note(struct links_machine *m, int method, struct links_cell *cell,
     cell->gbps =
         pair->kind == IPS_LINK_OK && pair->seconds > 0 ? bytes / pair->seconds * 1e-9 : 0;
     memcpy(cell->detail, pair->detail, sizeof cell->detail);
-    __atomic_store_n(&cell->state, LINKS_DONE, __ATOMIC_RELEASE);
+    set_state(cell, LINKS_DONE);
 }
 
 static int can_use(const struct links_machine *m, unsigned from, unsigned to)
@@ -218,7 +216,7 @@ static void add(struct links_machine *m, struct links_set *set, struct links_cel
         return;
     if (can_use(m, from, to)) {
         set->pair[set->count++] = (struct links_pair){.from = from, .to = to};
-        __atomic_store_n(&cell->state, LINKS_RUNS, __ATOMIC_RELEASE);
+        set_state(cell, LINKS_RUNS);
     } else {
         const struct links_pair none = {.kind = IPS_LINK_UNSUPPORTED};
         note(m, (int)set->method, cell, &none);
@@ -251,18 +249,13 @@ static int measure_alone(struct links_machine *m, int method)
         for (unsigned to = 0; to <= IPS_VERDICTS_HOST; to++) {
             struct links_set set = {.method = (enum ips_link_method)method};
             add(m, &set, &cell[from][to], from, to);
-            TRY(measure(m, &set, cell));
+            LINKS_TRY(measure(m, &set, cell));
         }
     return 0;
 }
 
-static void set_state(struct links_cell *cell, enum links_state state)
-{
-    __atomic_store_n(&cell->state, state, __ATOMIC_RELEASE);
-}
-
-/* Of pairs whose stores arrive in both directions: whether they do while both kernels stay.
- * Which direction fails then is not known: both count. */
+/* Of pairs whose stores arrive in both directions: whether they do while both kernels
+ * stay. Which direction fails then is not known: both count. */
 static int measure_resident(struct links_machine *m)
 {
     struct links_cell(*cell)[IPS_VERDICTS_GPUS + 1] =
@@ -287,7 +280,7 @@ static int measure_resident(struct links_machine *m)
                 }
                 set_state(way[i], LINKS_DONE);
             }
-            TRY(error);
+            LINKS_TRY(error);
         }
     return 0;
 }
@@ -308,12 +301,12 @@ static int measure_ring(struct links_machine *m, int method)
 static int measure_all(struct links_machine *m)
 {
     for (int method = 0; method < IPS_LINK_METHODS; method++) {
-        TRY(measure_alone(m, method));
+        LINKS_TRY(measure_alone(m, method));
         if (method == IPS_LINK_STORES)
-            TRY(measure_resident(m));
+            LINKS_TRY(measure_resident(m));
     }
     for (int method = 0; method < IPS_LINK_METHODS; method++)
-        TRY(measure_ring(m, method));
+        LINKS_TRY(measure_ring(m, method));
     return 0;
 }
 

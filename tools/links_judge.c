@@ -9,13 +9,6 @@
 
 #include "tools/links.h"
 
-#define TRY(call)          \
-    do {                   \
-        int try_ = (call); \
-        if (try_)          \
-            return try_;   \
-    } while (0)
-
 /* What an inbox holds. */
 struct found {
     uint64_t right, changed, first; /* units: as sent; neither that nor as before */
@@ -49,10 +42,10 @@ static int look_into(struct links_machine *m, unsigned owner, uint64_t seed,
     if (owner == IPS_VERDICTS_HOST) {
         memcpy(m->look, m->host, LINKS_DATA + m->bytes);
     } else {
-        TRY(links_enter(m, owner));
-        TRY(m->gpu->cuMemcpyDtoHAsync(m->look, m->at[owner].inbox, LINKS_DATA + m->bytes,
-                                      m->at[owner].in));
-        TRY(m->gpu->cuStreamSynchronize(m->at[owner].in));
+        LINKS_TRY(links_enter(m, owner));
+        LINKS_TRY(m->gpu->cuMemcpyDtoHAsync(m->look, m->at[owner].inbox,
+                                            LINKS_DATA + m->bytes, m->at[owner].in));
+        LINKS_TRY(m->gpu->cuStreamSynchronize(m->at[owner].in));
     }
     const uint64_t *half = (const void *)(inbox + LINKS_DATA);
     /* What comes behind the last flag stays as it was cleared. */
@@ -79,7 +72,7 @@ static int search(struct links_machine *m, struct links_pair *pair)
     for (unsigned gpu = 0; gpu < m->page->gpus; gpu++) {
         if (gpu == pair->to)
             continue;
-        TRY(look_into(m, gpu, pair->seed, &found));
+        LINKS_TRY(look_into(m, gpu, pair->seed, &found));
         if (found.right) {
             find(pair, IPS_LINK_MIRRORS, "it is in the memory of GPU %s",
                  m->page->gpu[gpu][0]);
@@ -87,8 +80,8 @@ static int search(struct links_machine *m, struct links_pair *pair)
         }
     }
     if (pair->to != IPS_VERDICTS_HOST) {
-        TRY(links_check(m, pair->from, m->at[pair->to].inbox + LINKS_DATA, pair->seed,
-                        &seen));
+        LINKS_TRY(links_check(m, pair->from, m->at[pair->to].inbox + LINKS_DATA,
+                              pair->seed, &seen));
         if (seen.wrong < m->units && !seen.late) {
             find(pair, IPS_LINK_MIRRORS,
                  "who wrote reads it back, the owner does not see it");
@@ -110,7 +103,7 @@ static int judge_written(struct links_machine *m, int flagged, struct links_pair
         return 0;
     }
     wait_a_second();
-    TRY(look_into(m, pair->to, pair->seed, &found));
+    LINKS_TRY(look_into(m, pair->to, pair->seed, &found));
     const int all_flags = !flagged || found.flags == m->blocks;
     if (found.changed)
         find(pair, IPS_LINK_CORRUPTS,
@@ -143,10 +136,11 @@ static int judge_read(struct links_machine *m, struct links_pair *pair)
         return 0;
     }
     wait_a_second();
-    TRY(links_check(m, pair->from,
-                    pair->to == IPS_VERDICTS_HOST ? m->at[pair->from].host + LINKS_DATA
-                                                  : m->at[pair->to].outbox,
-                    pair->seed, &again));
+    LINKS_TRY(links_check(m, pair->from,
+                          pair->to == IPS_VERDICTS_HOST
+                              ? m->at[pair->from].host + LINKS_DATA
+                              : m->at[pair->to].outbox,
+                          pair->seed, &again));
     if (!again.wrong && !again.late)
         find(pair, IPS_LINK_LATE, "old data at first: %" PRIu64 " of %" PRIu64 " units",
              wrong, all);

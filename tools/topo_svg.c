@@ -79,8 +79,7 @@ static void find_path(struct svg_picture *p, unsigned column)
 
 static int same_socket(const struct svg_picture *p, unsigned a, unsigned b)
 {
-    const struct ips_topo_device *x = device_of(p, a), *y = device_of(p, b);
-    return x->socket == y->socket && (x->socket >= 0 || x->numa == y->numa);
+    return ips_topology_socket(device_of(p, a)) == ips_topology_socket(device_of(p, b));
 }
 
 static int same_numa(const struct svg_picture *p, unsigned a, unsigned b)

@@ -81,3 +81,17 @@ unsigned ips_tokens_next(const char **at, const char *end, struct ips_token *ret
     *at = next + (next < end);
     return count < IPS_LINE_TOKENS ? count : IPS_LINE_TOKENS;
 }
+
+unsigned ips_tokens_read(const char *text, size_t bytes, ips_line_taker *key,
+                         ips_line_taker *row, void *context)
+{
+    const char *at = text, *end = text + bytes;
+    for (unsigned line = 1; at < end; line++) {
+        struct ips_token words[IPS_LINE_TOKENS];
+        const unsigned count = ips_tokens_next(&at, end, words);
+        const int is_key = count >= 3 && ips_token_is(&words[1], "=");
+        if (count && !(is_key ? key : row)(context, words, count))
+            return line;
+    }
+    return 0;
+}

@@ -18,6 +18,14 @@ struct ips_token {
 #define IPS_LINE_TOKENS 8 /* more than any line may have */
 unsigned ips_tokens_next(const char **at, const char *end, struct ips_token *ret_tokens);
 
+/* Takes the words of a line; whether it is sound. */
+typedef int ips_line_taker(void *context, const struct ips_token *words, unsigned count);
+
+/* Gives lines "key = value ..." to `key` and all others that have words to `row`, up to
+ * the first that is not sound. The number of that, from 1 on; 0: all are. */
+unsigned ips_tokens_read(const char *text, size_t bytes, ips_line_taker *key,
+                         ips_line_taker *row, void *context);
+
 int ips_token_is(const struct ips_token *word, const char *text);
 /* Into ret[room], terminated. Whether it fits, and is printable: people get to see it. */
 int ips_token_copy(const struct ips_token *word, char *ret, size_t room);

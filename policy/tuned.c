@@ -14,8 +14,6 @@
 #define MOST_US 1e9
 
 struct reader {
-    const char *at, *end;
-    unsigned line;
     const struct ips_tuned_machine *machine;
     const char *foreign; /* in what it is another's, or NULL */
     unsigned gpus;       /* bits: machine->gpu[i] is named */
@@ -97,8 +95,9 @@ static int read_table(struct reader *r, const struct ips_token *value, unsigned 
 }
 
 /* `key = value`, in any order; but the rows of a table follow its line. */
-static int read_key(struct reader *r, const struct ips_token *words, unsigned count)
+static int read_key(void *context, const struct ips_token *words, unsigned count)
 {
+    struct reader *r = context;
     const struct ips_token *key = &words[0], *value = &words[2];
     const struct ips_tuned_machine *m = r->machine;
     uint64_t number;
@@ -144,8 +143,9 @@ static int read_candidate(const struct ips_token *words, struct ips_candidate *r
 
 /* bytes algorithm protocol channels threads eager graph; or bytes nccl - - - eager graph
  */
-static int read_row(struct reader *r, const struct ips_token *words, unsigned count)
+static int read_row(void *context, const struct ips_token *words, unsigned count)
 {
+    struct reader *r = context;
     struct ips_tuned_row row = {0};
     r->flaw = "a row that is not seven words in range";
     if (!r->table_seen || count != 7 ||
@@ -174,18 +174,6 @@ static int read_row(struct reader *r, const struct ips_token *words, unsigned co
     return 1;
 }
 
-static int read_line(struct reader *r)
-{
-    struct ips_token words[IPS_LINE_TOKENS];
-    const unsigned count = ips_tokens_next(&r->at, r->end, words);
-    r->line++;
-    if (!count)
-        return 1;
-    if (count >= 3 && ips_token_is(&words[1], "="))
-        return read_key(r, words, count);
-    return read_row(r, words, count);
-}
-
 /* Whether the text is this machine's; a text for any GPU is for any machine. */
 static int is_ours(struct reader *r)
 {
@@ -201,12 +189,7 @@ enum ips_tuned_verdict ips_tuned_parse(const char *text, size_t bytes,
                                        unsigned ranks, enum ips_link link,
                                        struct ips_tuned *ret, char *ret_reason)
 {
-    struct reader r = {.at = text,
-                       .end = text + bytes,
-                       .machine = machine,
-                       .ranks = ranks,
-                       .link = link,
-                       .tuned = ret};
+    struct reader r = {.machine = machine, .ranks = ranks, .link = link, .tuned = ret};
     ret->ranks = ranks;
     ret->link = link;
     ret->count = 0;
@@ -215,11 +198,11 @@ enum ips_tuned_verdict ips_tuned_parse(const char *text, size_t bytes,
         snprintf(ret_reason, IPS_TUNED_REASON_BYTES, "it is larger than 1 MB");
         return IPS_TUNED_DAMAGED;
     }
-    while (r.at < r.end)
-        if (!read_line(&r)) {
-            snprintf(ret_reason, IPS_TUNED_REASON_BYTES, "line %u: %s", r.line, r.flaw);
-            return IPS_TUNED_DAMAGED;
-        }
+    const unsigned line = ips_tokens_read(text, bytes, read_key, read_row, &r);
+    if (line) {
+        snprintf(ret_reason, IPS_TUNED_REASON_BYTES, "line %u: %s", line, r.flaw);
+        return IPS_TUNED_DAMAGED;
+    }
     if (!r.format_seen || !r.gpu_seen) {
         snprintf(ret_reason, IPS_TUNED_REASON_BYTES, "it has no line \"%s = ...\"",
                  r.format_seen ? "gpu" : "format");

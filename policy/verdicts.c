@@ -13,8 +13,6 @@
 #define MOST_GBPS 1000000
 
 struct reader {
-    const char *at, *end;
-    unsigned line;
     int format_seen;
     unsigned char seen[IPS_LINK_TURNS][IPS_LINK_METHODS][IPS_VERDICTS_GPUS]
                       [IPS_VERDICTS_GPUS + 1];
@@ -95,8 +93,9 @@ static int read_bridge(struct ips_verdicts *v, const struct ips_token *value,
 }
 
 /* `key = value`, in any order; but the rows follow all GPUs. */
-static int read_key(struct reader *r, const struct ips_token *words, unsigned count)
+static int read_key(void *context, const struct ips_token *words, unsigned count)
 {
+    struct reader *r = context;
     struct ips_verdicts *v = r->verdicts;
     const struct ips_token *key = &words[0], *value = &words[2];
     uint64_t number;
@@ -132,8 +131,9 @@ static int read_place(const struct ips_verdicts *v, const struct ips_token *word
 }
 
 /* from to turn method kind GB/s */
-static int read_row(struct reader *r, const struct ips_token *words, unsigned count)
+static int read_row(void *context, const struct ips_token *words, unsigned count)
 {
+    struct reader *r = context;
     struct ips_verdicts *v = r->verdicts;
     r->flaw = "a row that is not six words in range";
     if (count != 6)
@@ -158,18 +158,6 @@ static int read_row(struct reader *r, const struct ips_token *words, unsigned co
     return 1;
 }
 
-static int read_line(struct reader *r)
-{
-    struct ips_token words[IPS_LINE_TOKENS];
-    const unsigned count = ips_tokens_next(&r->at, r->end, words);
-    r->line++;
-    if (!count)
-        return 1;
-    if (count >= 3 && ips_token_is(&words[1], "="))
-        return read_key(r, words, count);
-    return read_row(r, words, count);
-}
-
 static const char *missing(const struct reader *r)
 {
     const struct ips_verdicts *v = r->verdicts;
@@ -184,19 +172,18 @@ static const char *missing(const struct reader *r)
 int ips_verdicts_parse(const char *text, size_t bytes, struct ips_verdicts *ret,
                        char *ret_reason)
 {
-    struct reader r = {.at = text, .end = text + bytes, .verdicts = ret};
+    struct reader r = {.verdicts = ret};
     memset(ret, 0, sizeof *ret);
     ret_reason[0] = 0;
     if (bytes > IPS_VERDICTS_BYTES) {
         snprintf(ret_reason, IPS_VERDICTS_REASON_BYTES, "it is larger than 1 MB");
         return -1;
     }
-    while (r.at < r.end)
-        if (!read_line(&r)) {
-            snprintf(ret_reason, IPS_VERDICTS_REASON_BYTES, "line %u: %s", r.line,
-                     r.flaw);
-            return -1;
-        }
+    const unsigned line = ips_tokens_read(text, bytes, read_key, read_row, &r);
+    if (line) {
+        snprintf(ret_reason, IPS_VERDICTS_REASON_BYTES, "line %u: %s", line, r.flaw);
+        return -1;
+    }
     const char *key = missing(&r);
     if (key)
         snprintf(ret_reason, IPS_VERDICTS_REASON_BYTES, "it has no line \"%s = ...\"",
